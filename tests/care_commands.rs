@@ -66,6 +66,7 @@ async fn an_endpoint_that_cannot_return_a_challenge_is_trusted_where_the_server_
             continue;
         }
         let vouched = ok(&person, &vouch).await;
+        assert!(vouched.contains(&format!("{url} is about to be trusted without a challenge")), "{vouched}");
         assert!(vouched.contains(&format!("verified: {url} gets deliveries")), "{vouched}");
         let shown = ok(&person, &["subscriptions", "show", "1"]).await;
         assert!(shown.contains("vouched for by root"), "{shown}");

@@ -24,8 +24,13 @@ async fn the_open_deliveries_of_a_deleted_subscription_end_as_dead_letters(insta
     let path = format!("/v1/subscriptions/{id}");
     api.patch(&path, &json!({"active": false})).await.expect(200);
     let seen = receiver.deliveries("/in").len();
+    api.post(&format!("{path}/rotate-secret"), &json!({})).await.expect(200);
     assert_eq!(delete(&api, id).await, 204);
     assert_eq!(delete(&api, id).await, 404);
+    for what in ["subscription verified", "signing secret rotated", "subscription deleted"] {
+        let said = eventually("the log says so", || async { server.said(what).pop() }).await;
+        assert_eq!(said["tenant"], "default", "{said}");
+    }
     let ended = api.delivery_with_status(failing, "DeadLettered").await;
     assert_eq!(ended["final_error_code"], "SUBSCRIPTION_DELETED");
     let last = ended["attempts"].as_array().unwrap().last().unwrap();
@@ -96,6 +101,10 @@ async fn a_trusted_endpoint_gets_deliveries_without_a_challenge(installation: In
         (now["verified"] == true).then_some(now)
     })
     .await;
+    for what in ["not verified yet", "marked as trusted"] {
+        let said = eventually("the log says so", || async { server.said(what).pop() }).await;
+        assert_eq!((&said["tenant"], &said["subscription_id"]), (&json!("default"), &json!(id)), "{said}");
+    }
     assert_eq!(now["verification"]["trusted"]["by"], "root");
     assert_eq!(now["verification"]["status"], "verified");
     let event = api.event("t", &json!(1)).await;

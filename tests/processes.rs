@@ -59,7 +59,7 @@ async fn the_caretaker_disables_at_once(api: &Api, receiver: &Receiver) {
     assert_eq!(disabled["reason"], "GONE");
     let time = |text: &Value| text.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
     let took = time(&disabled["at"]).duration_since(time(&delivery["attempts"][0]["started_at"]));
-    assert!(took < jiff::SignedDuration::from_secs(2), "woken, not polled: {took:?}");
+    assert!(took < jiff::SignedDuration::from_secs(1), "woken, not polled: {took:?}");
     let told = "/v1/events?tenant=hooksaga&event_type=hooksaga.subscription.disabled";
     let told = eventually("operators are told", || async {
         let items = api.get(told).await.expect(200)["items"].as_array().unwrap().clone();

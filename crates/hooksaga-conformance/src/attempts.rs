@@ -31,6 +31,7 @@ pub async fn an_attempt_says_when_it_was_sent_and_where(db: &dyn TestDatabase) {
     assert_eq!(row.callback_url.as_ref(), Some(&callback_url));
     let attempt = only(stores.reader.delivery(&ALL, fixed.saga_id).await.unwrap().unwrap().attempts);
     assert_eq!((attempt.started_at, attempt.callback_url), (Some(started_at), Some(callback_url)));
+    assert_eq!(attempt.retry_at, Some(retry_at));
 }
 
 pub async fn an_attempt_that_was_not_sent_has_neither_start_nor_url(db: &dyn TestDatabase) {
@@ -40,7 +41,7 @@ pub async fn an_attempt_that_was_not_sent_has_neither_start_nor_url(db: &dyn Tes
     let row = job_row(db, lease.job_id).await;
     assert_eq!((row.started_at, row.callback_url, row.retry_at), (None, None, None));
     let attempt = only(stores.reader.delivery(&ALL, fixed.saga_id).await.unwrap().unwrap().attempts);
-    assert_eq!((attempt.started_at, attempt.callback_url), (None, None));
+    assert_eq!((attempt.started_at, attempt.callback_url, attempt.retry_at), (None, None, None));
 }
 
 pub async fn the_time_that_an_endpoint_asked_for_reaches_the_decision(db: &dyn TestDatabase) {

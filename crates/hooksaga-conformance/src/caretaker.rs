@@ -3,9 +3,9 @@
 use super::{
     TestDatabase,
     fixture::{
-        ALL, AT_ONCE, MANY, MUCH_LATER, TYPE, URL, append, apply, claim, correlation, deliver_round,
-        event_type, external_id, failed, new_event, only, route, schedule_and_mark, set_active, tenant, url,
-        verified, verified_for,
+        ALL, AT_ONCE, MANY, MUCH_LATER, TYPE, URL, append, append_many, apply, claim, correlation,
+        deliver_round, event_type, external_id, failed, new_event, only, route, schedule_and_mark,
+        set_active, tenant, url, verified, verified_for,
     },
     results::queue_again,
     rows::{all_rows, changes, count, db_now, ids},
@@ -102,6 +102,20 @@ pub async fn failures_are_counted_until_a_success(db: &dyn TestDatabase) {
     assert_eq!(only(db.query_text(last).await.unwrap()), [Some("TIMEOUT".to_owned())]);
 }
 
+/// A count that is as high as it can be stays there: the results that come are applied all the same.
+pub async fn the_count_of_failures_has_an_end(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = verified(&stores, TYPE, URL).await;
+    attempt(&stores, Some(ErrorCode::http(500))).await;
+    let most = i64::from(i32::MAX);
+    let sql = format!("UPDATE endpoint_failures SET failures = {} WHERE subscription_id = {id}", most - 1);
+    changes(db, &sql, 1).await;
+    for _ in 0..3 {
+        attempt(&stores, Some(ErrorCode::http(500))).await;
+        assert_eq!(run_of(db, id).await, Some((true, most)));
+    }
+}
+
 pub async fn what_was_not_sent_says_nothing_about_its_endpoint(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = verified(&stores, TYPE, URL).await;
@@ -160,6 +174,38 @@ pub async fn an_endpoint_that_is_gone_is_disabled_once_and_announced_once(db: &d
     assert_eq!(count(db, "events WHERE tenant = 'hooksaga' AND event_type LIKE '%disabled'").await, 1);
     assert_eq!(ids(db, "SELECT event_id FROM unrouted_events").await, [event.0]);
     assert_eq!(stores.caretaker.disable(&gone).await.unwrap(), [], "again: nothing");
+}
+
+/// Two attempts are under way when somebody pauses the subscription, and both are told that the endpoint is gone.
+pub async fn an_endpoint_that_is_gone_is_disabled_while_it_is_paused(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = verified(&stores, TYPE, URL).await;
+    clear(&stores).await;
+    append_many(&stores, 2).await;
+    route(&stores).await;
+    schedule_and_mark(&stores).await;
+    let jobs = claim(&stores, LeaseToken(7)).await.jobs;
+    assert_eq!(jobs.len(), 2);
+    set_active(&stores, id, false).await;
+    let mut said = Vec::new();
+    for job in &jobs {
+        let gone = failed(job.as_ref(), ErrorCode::http(410));
+        stores.worker.report(&[JobReport { callback_url: Some(URL.to_owned()), ..gone }]).await.unwrap();
+        apply(&stores, AT_ONCE).await;
+        let gone = stores.caretaker.gone(MANY).await.unwrap();
+        assert_eq!(gone.len(), 1);
+        said.extend(stores.caretaker.disable(&gone).await.unwrap());
+        assert_eq!(stores.caretaker.gone(MANY).await.unwrap(), []);
+    }
+    let done = only(said);
+    assert_eq!((done.kind, done.reason), (AnnouncementKind::Disabled, Some(DisabledReason::Gone)));
+    let shown = stores.reader.subscription(&ALL, id).await.unwrap().unwrap();
+    let disabled = shown.disabled.expect("it shows why, also to who had paused it");
+    assert_eq!((disabled.reason, disabled.at), (DisabledReason::Gone, done.at), "the first of them");
+    assert_eq!(stores.caretaker.announcements(MANY).await.unwrap(), [done]);
+    set_active(&stores, id, true).await;
+    let shown = stores.reader.subscription(&ALL, id).await.unwrap().unwrap();
+    assert!(shown.active && shown.disabled.is_none());
 }
 
 pub async fn what_another_url_said_disables_nobody(db: &dyn TestDatabase) {

@@ -160,20 +160,37 @@ pub async fn catching_up_waits_while_the_subscription_is_paused(db: &dyn TestDat
     route(&stores).await;
 
     set_active(&stores, id, true).await;
-    look_again(db).await;
     stores.redrives.catch_up(limits(2, 2), DAY).await.unwrap().unwrap();
     assert_eq!(events_of(db, id).await.len(), 2);
     set_active(&stores, id, false).await;
     assert_eq!(catch_up(&stores, limits(2, 2), DAY).await, 0, "it waits again");
     set_active(&stores, id, true).await;
-    look_again(db).await;
-    assert_eq!(catch_up(&stores, limits(2, 2), DAY).await, 4);
+    assert_eq!(catch_up(&stores, limits(2, 2), DAY).await, 4, "at once");
     assert_eq!(
         events_of(db, id).await,
         missed,
         "what came after the verification it missed because of the pause"
     );
     assert_eq!(count(db, "catch_ups").await, 0);
+}
+
+/// A step that saw the pause does not put off what was resumed meanwhile.
+pub async fn catching_up_goes_on_at_once_however_a_resume_meets_a_step(db: &dyn TestDatabase) {
+    const ROUNDS: usize = 20;
+    let (stores, other) = (db.stores(), db.second_instance().await);
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    append_many(&stores, 3 * ROUNDS).await;
+    route(&stores).await;
+    verify(&stores, id).await;
+    for round in 0..ROUNDS {
+        set_active(&stores, id, false).await;
+        look_again(db).await;
+        let (step, ()) =
+            tokio::join!(stores.redrives.catch_up(limits(1, 1), DAY), set_active(&other, id, true));
+        step.unwrap();
+        let next = stores.redrives.catch_up(limits(1, 1), DAY).await.unwrap();
+        assert!(next.is_some(), "it is put off in round {round}");
+    }
 }
 
 /// The topics of the subscription cannot be read.

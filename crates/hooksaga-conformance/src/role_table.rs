@@ -248,6 +248,7 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
         "catch_ups",
         &[Select(All), Update(Only(&["until", "after_at", "after_id", "next_at"])), Delete],
     ),
+    (Role::SubscriptionAdmin, "catch_ups", &[Select(Only(&["subscription_id"])), Update(Only(&["next_at"]))]),
     (Role::SubscriptionVerifier, "catch_ups", &[Insert]),
     (Role::RouterWorker, "catch_ups", &[Insert]),
     (

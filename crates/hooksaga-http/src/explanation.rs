@@ -29,8 +29,16 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// `held`: why the subscription keeps an open delivery waiting, if it does.
-pub(crate) fn explain(detail: &DeliveryDetail, held: Option<Held>) -> Explanation {
+/// What an open delivery's subscription has to do with when it is sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Standing {
+    /// Why the subscription keeps it waiting, if it does.
+    pub(crate) held: Option<Held>,
+    /// Attempts per second that the subscription allows, if they are limited.
+    pub(crate) rate_limit: Option<u32>,
+}
+
+pub(crate) fn explain(detail: &DeliveryDetail, standing: Standing) -> Explanation {
     let delivery = &detail.delivery;
     let text = match delivery.status {
         SagaStatus::Completed => completed(delivery),
@@ -39,7 +47,7 @@ pub(crate) fn explain(detail: &DeliveryDetail, held: Option<Held>) -> Explanatio
             code => given_up(delivery, code.as_ref().unwrap_or(&ErrorCode::INTERNAL)),
         },
         SagaStatus::Pending | SagaStatus::InProgress | SagaStatus::PendingRetry => {
-            let next = next(detail, held);
+            let next = next(detail, standing);
             return Explanation { text: format!("{}; {}", so_far(delivery), next.text), ..next };
         }
     };
@@ -93,8 +101,11 @@ fn unsent(delivery: &Delivery, code: &ErrorCode) -> String {
 }
 
 /// What an open delivery waits for.
-fn next(detail: &DeliveryDetail, held: Option<Held>) -> Explanation {
+fn next(detail: &DeliveryDetail, Standing { held, rate_limit }: Standing) -> Explanation {
     let delivery = &detail.delivery;
+    let pace = rate_limit.map_or_else(String::new, |limit| {
+        format!(", at the subscription's rate limit of {limit} per second")
+    });
     let attempt = match delivery.attempt_count {
         0 => "the first attempt".to_owned(),
         count => format!("attempt {}", count.saturating_add(1)),
@@ -119,11 +130,15 @@ fn next(detail: &DeliveryDetail, held: Option<Held>) -> Explanation {
             );
             Explanation { held, ..say(text) }
         }
-        Some(JobStatus::Pending) => say(format!("{attempt} is sent as soon as a worker takes it")),
+        Some(JobStatus::Pending) => say(format!("{attempt} is sent as soon as a worker takes it{pace}")),
         None if delivery.status == SagaStatus::PendingRetry => {
-            Explanation { due: Some(delivery.next_attempt_at), ..say("the next is".to_owned()) }
+            let asked = detail.attempts.last().and_then(|last| last.retry_at);
+            // Not before it, or as late as a retry may be.
+            let put_off = asked.is_some_and(|asked| asked >= delivery.next_attempt_at);
+            let why = if put_off { ", put off because the endpoint asked for it (Retry-After)," } else { "" };
+            Explanation { due: Some(delivery.next_attempt_at), ..say(format!("the next{why} is")) }
         }
-        None => say(format!("{attempt} is sent as soon as its turn comes")),
+        None => say(format!("{attempt} is sent as soon as its turn comes{pace}")),
     }
 }
 

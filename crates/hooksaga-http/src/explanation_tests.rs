@@ -36,6 +36,7 @@ pub(crate) fn with_job(mut detail: DeliveryDetail, status: JobStatus) -> Deliver
         attempt_at: DUE,
         started_at: None,
         callback_url: None,
+        retry_at: None,
         status,
         response_status: None,
         error_code: None,
@@ -52,7 +53,12 @@ fn held(mut detail: DeliveryDetail) -> DeliveryDetail {
 }
 
 fn explain(detail: &DeliveryDetail) -> String {
-    super::explain(detail, detail.delivery.held.then_some(Held::Paused)).to_string()
+    super::explain(detail, holding(detail.delivery.held.then_some(Held::Paused))).to_string()
+}
+
+/// Of a subscription without a rate limit.
+pub(crate) fn holding(held: Option<Held>) -> Standing {
+    Standing { held, rate_limit: None }
 }
 
 #[test]
@@ -74,7 +80,7 @@ fn a_held_delivery_says_why() {
         (None, ""),
     ] {
         assert_eq!(
-            super::explain(&detail, held).to_string(),
+            super::explain(&detail, holding(held)).to_string(),
             format!(
                 "Nothing was sent yet; the first attempt is held{why}, and is sent once subscription 3 is active \
                  and verified."
@@ -83,7 +89,7 @@ fn a_held_delivery_says_why() {
     }
     let deleted = delivery(SagaStatus::PendingRetry, 1, Some(ErrorCode::http(500)));
     assert_eq!(
-        super::explain(&deleted, Some(Held::Deleted)).to_string(),
+        super::explain(&deleted, holding(Some(Held::Deleted))).to_string(),
         "1 of 5 attempts failed, with HTTP_500 (the endpoint failed); it ends without another attempt because the \
          subscription was deleted."
     );
@@ -126,6 +132,29 @@ fn an_open_delivery_says_what_it_waits_for() {
         "1 of 5 attempts failed, with HTTP_500 (the endpoint failed); \
          the next is due at 2026-01-31T12:00:00.123456Z."
     );
+}
+
+#[test]
+fn an_open_delivery_says_what_its_subscription_and_its_endpoint_put_it_off_for() {
+    use SagaStatus::{InProgress, Pending, PendingRetry};
+    let limited = Standing { held: None, rate_limit: Some(5) };
+    assert_eq!(
+        super::explain(&delivery(Pending, 0, None), limited).to_string(),
+        "Nothing was sent yet; the first attempt is sent as soon as its turn comes, at the subscription's rate limit of 5 per second."
+    );
+    assert_eq!(
+        super::explain(&with_job(delivery(InProgress, 0, None), JobStatus::Pending), limited).to_string(),
+        "Nothing was sent yet; the first attempt is sent as soon as a worker takes it, at the subscription's rate limit of 5 per second."
+    );
+    // Asked for exactly this time, for a later one than may be, and for one that the backoff exceeds.
+    for (asked, put_off) in [(0, true), (1, true), (-1, false)] {
+        let mut retry = with_job(delivery(PendingRetry, 1, Some(ErrorCode::http(429))), JobStatus::Failed);
+        retry.attempts[0].attempt_at = Timestamp::from_micros(DUE.as_micros() - 30_000_000);
+        retry.attempts[0].retry_at = Some(Timestamp::from_micros(DUE.as_micros() + asked));
+        let why = if put_off { ", put off because the endpoint asked for it (Retry-After)," } else { "" };
+        let said = explain(&retry);
+        assert!(said.ends_with(&format!("; the next{why} is due at 2026-01-31T12:00:00.123456Z.")), "{said}");
+    }
 }
 
 #[test]

@@ -174,8 +174,10 @@ async fn a_change_changes_what_it_names() {
     assert_eq!((&changed["active"], &changed["event_type"]), (&json!(false), &json!("u")));
     assert_eq!(changed["verified"], true);
     assert!(!api.was_woken(Stage::Schedule).await, "nothing goes on while it is inactive");
+    while api.was_woken(Stage::Redrives).await {}
     api.patch(&path, &json!({"active": true})).await.expect(200);
     assert!(api.was_woken(Stage::Schedule).await, "held work goes on");
+    assert!(api.was_woken(Stage::Redrives).await, "and what it had to catch up with");
 
     assert_eq!(changed["max_retry_limit"], 1);
     let limit = |value: Value| json!({"max_retry_limit": value});

@@ -264,7 +264,8 @@ CREATE TABLE IF NOT EXISTS catch_ups (
     after_at        DATETIME(6) NULL,
     after_id        BIGINT NOT NULL DEFAULT 0,
     next_at         DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    KEY idx_catch_up_next (next_at)
+    KEY idx_catch_up_next (next_at),
+    KEY idx_catch_up_subscription (subscription_id)
 ) ENGINE = InnoDB;
 
 -- Helper tables -----------------------------------------------------------------------------------------

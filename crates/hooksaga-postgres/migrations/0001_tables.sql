@@ -315,6 +315,7 @@ CREATE TABLE catch_ups (
 ) WITH (vacuum_truncate = off);
 
 CREATE INDEX idx_catch_up_next ON catch_ups (next_at);
+CREATE INDEX idx_catch_up_subscription ON catch_ups (subscription_id);
 
 -- Helper tables -----------------------------------------------------------------------------------------
 

@@ -59,6 +59,7 @@ GRANT SELECT, INSERT, DELETE ON subscription_topics TO subscription_admin;
 GRANT SELECT (subscription_id), UPDATE (since, failures, announced, gone_url), DELETE
     ON endpoint_failures TO subscription_admin;
 GRANT SELECT (subscription_id), DELETE ON rate_limits TO subscription_admin;
+GRANT SELECT (subscription_id), UPDATE (next_at) ON catch_ups TO subscription_admin;
 GRANT SELECT (id, subscription_id, key_id, created_at, expires_at),
       INSERT (subscription_id, key_id, sealed),
       UPDATE (expires_at),

@@ -78,6 +78,17 @@ impl RateLimit {
         micros(self.cost(more).min(self.capacity(gate)) - level)
     }
 
+    /// Where one process puts a start that the gate has let through: it may start then, and the second time is what the
+    /// process keeps, by its own clock. A decision whose commit takes long has its effect late; with those that come
+    /// quickly after it, a second would have more than the limit. What comes in time is not held up: the bucket is the
+    /// gate's, and fills slightly faster, so that a clock that is a little slower than the database's leaves nothing over.
+    pub fn space(self, full_at: Option<Timestamp>, now: Timestamp) -> (Timestamp, Timestamp) {
+        let cost = self.cost(1) * 199 / 200;
+        let full_at = full_at.map_or(now, |at| at.max(now)).after(micros(cost));
+        let room = self.capacity(Gate::Start);
+        (full_at.before(micros(room)).max(now), full_at)
+    }
+
     /// After how many it is worth while to ask again: a quarter of the burst. One at a time would be a transaction each.
     pub fn batch(self) -> u32 {
         (self.burst() / 4).max(1)

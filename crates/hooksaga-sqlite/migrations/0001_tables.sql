@@ -221,6 +221,7 @@ CREATE TABLE catch_ups (
 ) STRICT;
 
 CREATE INDEX idx_catch_up_next ON catch_ups (next_at);
+CREATE INDEX idx_catch_up_subscription ON catch_ups (subscription_id);
 
 -- How many subscriptions with a matching topic could not get an event when it was routed. A row exists only if any could
 -- not.

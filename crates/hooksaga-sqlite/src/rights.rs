@@ -91,6 +91,7 @@ const SUBSCRIPTION_ADMIN: &[Right] = &[
         .update(&["since", "failures", "announced", "gone_url"])
         .delete(),
     RATE_LIMITS.select_only(&["subscription_id"]).delete(),
+    CATCH_UPS.select_only(&["subscription_id"]).update(&["next_at"]),
     SECRETS
         .select_only(&["id", "subscription_id", "key_id", "created_at", "expires_at"])
         .insert()

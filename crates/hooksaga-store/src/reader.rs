@@ -224,6 +224,8 @@ pub struct Attempt {
     pub started_at: Option<Timestamp>,
     /// Where it was sent; `None` if it was not.
     pub callback_url: Option<String>,
+    /// When the endpoint wants the next attempt at the earliest (`Retry-After`), if it said so.
+    pub retry_at: Option<Timestamp>,
     pub status: JobStatus,
     pub response_status: Option<u16>,
     pub error_code: Option<ErrorCode>,

@@ -7,6 +7,7 @@ use crate::{
     body::Unread,
     cursor::ListKind,
     dto::{DeliveriesQuery, DeliveryItem, DeliveryView, PageOf, PageQuery, RequeuedSaga},
+    explanation::Standing,
     listing::ListRequest,
     openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
     path::Id,
@@ -59,21 +60,23 @@ pub(crate) async fn show(
 ) -> Result<Json<DeliveryView>, Problem> {
     let scope = caller.scope(None)?;
     let detail = state.reader.delivery(&scope, SagaId(id)).await?.ok_or_else(|| no_such(id))?;
-    let held = why_held(&state, &scope, &detail.delivery).await?;
-    Ok(Json(DeliveryView::new(detail, held)))
+    let standing = standing(&state, &scope, &detail.delivery).await?;
+    Ok(Json(DeliveryView::new(detail, standing)))
 }
 
-/// Why an open delivery waits, as its subscription stands; `None` if that does not keep it.
-pub(crate) async fn why_held(
+/// How an open delivery's subscription stands.
+pub(crate) async fn standing(
     state: &ApiState,
     scope: &TenantScope,
     delivery: &Delivery,
-) -> StoreResult<Option<Held>> {
+) -> StoreResult<Standing> {
     if delivery.status.is_final() {
-        return Ok(None);
+        return Ok(Standing::default());
     }
-    let subscription = state.reader.subscription(scope, delivery.subscription_id).await?;
-    Ok(subscription.map_or(Some(Held::Deleted), |subscription| subscription.held()))
+    Ok(match state.reader.subscription(scope, delivery.subscription_id).await? {
+        Some(subscription) => Standing { held: subscription.held(), rate_limit: subscription.rate_limit },
+        None => Standing { held: Some(Held::Deleted), rate_limit: None },
+    })
 }
 
 /// Send a delivery again

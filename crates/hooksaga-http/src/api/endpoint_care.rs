@@ -52,7 +52,7 @@ pub(crate) async fn delete_from(state: &ApiState, caller: &Caller, id: i64) -> R
     // What waited for it ends now: sagas that are due, and jobs that were parked.
     state.signals.wake_schedule([SubscriptionId(id)]);
     state.signals.wake(Stage::Resume);
-    tracing::info!(subscription_id = id, "subscription deleted");
+    tracing::info!(subscription_id = id, tenant = %found.tenant, "subscription deleted");
     Ok(())
 }
 

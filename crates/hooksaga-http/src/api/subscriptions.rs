@@ -188,6 +188,7 @@ pub(crate) async fn update_from(
             if may_resume && subscription.active && subscription.verified {
                 state.signals.wake_schedule([subscription.id]);
                 state.signals.wake(Stage::Resume);
+                state.signals.wake(Stage::Redrives);
             }
             audit::about(format!("subscriptions/{id}"), &subscription.tenant);
             let what = match patch.active {
@@ -256,7 +257,7 @@ pub(crate) async fn request_verification(
     let subscription = requested.ok_or_else(|| no_such(id))?;
     audit::about(format!("subscriptions/{id}"), &subscription.tenant);
     if let Some(by) = vouched_by {
-        tracing::info!(subscription_id = id, by, "endpoint marked as trusted without a challenge");
+        tracing::info!(subscription_id = id, tenant = %subscription.tenant, by, "endpoint marked as trusted without a challenge");
     }
     state.signals.wake(Stage::Verifier);
     Ok(subscription)
@@ -300,7 +301,7 @@ pub(crate) async fn rotate(state: &ApiState, caller: &Caller, id: i64) -> Result
     }
     audit::about(format!("subscriptions/{id}"), &found.tenant);
     state.signals.wake(Stage::Verifier);
-    tracing::info!(subscription_id = id, "signing secret rotated");
+    tracing::info!(subscription_id = id, tenant = %found.tenant, "signing secret rotated");
     Ok(secret)
 }
 

@@ -9,11 +9,11 @@ use super::{
     parts, words,
 };
 use crate::{
-    api::deliveries::why_held,
+    api::deliveries::standing,
     audit,
     cursor::ListKind,
     dto::DeliveriesQuery,
-    explanation::explain,
+    explanation::{Standing, explain},
     listing::ListRequest,
     path::Id,
     problem::Problem,
@@ -122,7 +122,7 @@ async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> Pag
     let found = state.reader.delivery(&scope, SagaId(id)).await?;
     let detail = found.ok_or_else(|| no_such(id))?;
     let DeliveryDetail { delivery, attempts } = &detail;
-    let held = why_held(state, &scope, delivery).await?;
+    let standing = standing(state, &scope, delivery).await?;
     let again = sent_again(state, &scope, delivery).await?;
     let facts = [
         Some((
@@ -156,14 +156,14 @@ async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> Pag
             }
         }
         p.sentence {
-            (explanation(visitor.site, visitor.now, &detail, held))
+            (explanation(visitor.site, visitor.now, &detail, standing))
             @if let Some(again) = again { " It was sent again as delivery " (parts::delivery_link(visitor, again.0)) "." }
         }
         (parts::facts(facts.into_iter().flatten()))
         section.card { h2 { "Attempts" } (timeline(visitor, delivery, attempts)) }
         section.card {
             h2 { (title) }
-            @let text = for_the_customer(delivery, attempts, held);
+            @let text = for_the_customer(delivery, attempts, standing.held);
             pre tabindex="0" { (text) }
             button.plain type="button" data-copy=(text) hidden { (button) }
         }
@@ -235,8 +235,8 @@ pub(super) async fn resend(
 }
 
 /// What happened and what happens next, in the words of the API, and what to do about it.
-fn explanation(site: Site, now: Timestamp, detail: &DeliveryDetail, held: Option<Held>) -> Markup {
-    let (said, delivery) = (explain(detail, held), &detail.delivery);
+fn explanation(site: Site, now: Timestamp, detail: &DeliveryDetail, standing: Standing) -> Markup {
+    let (said, delivery) = (explain(detail, standing), &detail.delivery);
     let waits = delivery.status == SagaStatus::Pending && said.held.is_none();
     let failed = delivery.final_error_code.as_ref().filter(|_| delivery.status != SagaStatus::Completed);
     let advice = said.held.map(|held| words::sentence(held.advice()));
@@ -351,7 +351,7 @@ fn for_the_customer(delivery: &Delivery, attempts: &[Attempt], held: Option<Held
 mod tests {
     use super::*;
     use crate::{
-        explanation::tests::{delivery, with_job},
+        explanation::tests::{delivery, holding, with_job},
         time::ApiTime,
     };
     use hooksaga_saga::{DisabledReason, ErrorCode};
@@ -383,11 +383,11 @@ mod tests {
                         let detail = job.map_or(detail.clone(), |job| with_job(detail, job));
                         // The page tells the time as a distance.
                         let due = detail.delivery.next_attempt_at;
-                        let api = explain(&detail, held)
+                        let api = explain(&detail, holding(held))
                             .to_string()
                             .replace(&format!("due at {}", ApiTime(due)), "due now");
                         for site in [Site::Dashboard, Site::Portal] {
-                            let page = text_of(explanation(site, due, &detail, held));
+                            let page = text_of(explanation(site, due, &detail, holding(held)));
                             let advice = page.strip_prefix(&api);
                             assert!(advice.is_some(), "the API: {api}\nthe page: {page}");
                             assert!(
@@ -405,8 +405,8 @@ mod tests {
     fn the_advice_fits_what_is_said() {
         let advice = |detail: &DeliveryDetail, held| {
             let (api, page) = (
-                explain(detail, held).to_string(),
-                explanation(Site::Dashboard, Timestamp::from_micros(0), detail, held),
+                explain(detail, holding(held)).to_string(),
+                explanation(Site::Dashboard, Timestamp::from_micros(0), detail, holding(held)),
             );
             text_of(page).strip_prefix(&api).map(str::to_owned)
         };

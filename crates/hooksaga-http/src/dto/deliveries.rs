@@ -3,15 +3,13 @@
 use crate::{
     cursor::ListKind,
     errors::FieldErrors,
-    explanation::explain,
+    explanation::{Standing, explain},
     listing::ListParameters,
     query::Params,
     time::{self, ApiTime},
     validate,
 };
-use hooksaga_saga::{
-    CorrelationId, EventId, EventType, ExternalId, Held, SagaStatus, SubscriptionId, Timestamp,
-};
+use hooksaga_saga::{CorrelationId, EventId, EventType, ExternalId, SagaStatus, SubscriptionId, Timestamp};
 use hooksaga_store::{Attempt, Delivery, DeliveryDetail, DeliveryFilter};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
@@ -135,10 +133,9 @@ pub(crate) struct DeliveryView {
 }
 
 impl DeliveryView {
-    /// `held`: why it waits, as its subscription stands.
-    pub(crate) fn new(detail: DeliveryDetail, held: Option<Held>) -> Self {
+    pub(crate) fn new(detail: DeliveryDetail, standing: Standing) -> Self {
         Self {
-            explanation: explain(&detail, held).to_string(),
+            explanation: explain(&detail, standing).to_string(),
             delivery: detail.delivery.into(),
             attempts: detail.attempts.into_iter().map(Into::into).collect(),
         }

@@ -76,6 +76,10 @@ WHERE id = ?";
 const END_RUN: &str = "/* admin.end_run */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = FALSE, gone_url = NULL WHERE subscription_id = ?";
 
+/// What it had to catch up with when it was paused goes on at once.
+const CATCH_UP_NOW: &str = "/* admin.catch_up_now */
+UPDATE catch_ups FORCE INDEX (idx_catch_up_subscription) SET next_at = UTC_TIMESTAMP(6) WHERE subscription_id = ?";
+
 const REQUEST_VERIFICATION: &str = "/* admin.request_verification */
 UPDATE subscriptions
 SET vouched_by = ?, vouched_round = IF(? IS NULL, NULL, verification_round + 1),
@@ -335,8 +339,12 @@ async fn update(
             id.0,
         );
         transaction.exec_drop(UPDATE, parameters).await?;
-        if new_url || (after.active && !before.active) {
+        let activated = after.active && !before.active;
+        if new_url || activated {
             transaction.exec_drop(END_RUN, (id.0,)).await?;
+        }
+        if activated {
+            transaction.exec_drop(CATCH_UP_NOW, (id.0,)).await?;
         }
         change_topics(&mut transaction, id, &after.tenant, Some(&before.topics), &after.topics).await?;
         if let Some(headers) = headers {

@@ -37,10 +37,15 @@ const TAKE: &str = "/* caretaker.take */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = FALSE, gone_url = IF(?, NULL, gone_url)
 WHERE subscription_id = ?";
 
-/// The last parameters: the URL that is gone, if that is the cause.
 const LOCK_ACTIVE: &str = "/* caretaker.lock_active */
 SELECT tenant, callback_url, UTC_TIMESTAMP(6) FROM subscriptions
-WHERE id = ? AND active AND deleted_at IS NULL AND (? IS NULL OR callback_url = ?) FOR UPDATE";
+WHERE id = ? AND active AND deleted_at IS NULL FOR UPDATE";
+
+/// By the URL that is gone. Also one that somebody has paused: what was in flight may say so, and nobody asks again. One
+/// that is disabled keeps the reason it has.
+const LOCK_GONE_FROM: &str = "/* caretaker.lock_gone_from */
+SELECT tenant, callback_url, UTC_TIMESTAMP(6) FROM subscriptions
+WHERE id = ? AND disabled_reason IS NULL AND deleted_at IS NULL AND callback_url = ? FOR UPDATE";
 
 const DISABLE: &str = "/* caretaker.disable */
 UPDATE subscriptions SET active = FALSE, disabled_reason = ?, disabled_at = ? WHERE id = ?";
@@ -136,9 +141,7 @@ impl CaretakerStore for CaretakerSql {
                     if transaction.affected_rows() == 0 {
                         continue;
                     }
-                    let nothing: Option<&str> = None;
-                    let row: Option<Row> =
-                        transaction.exec_first(LOCK_ACTIVE, (id.0, nothing, nothing)).await?;
+                    let row: Option<Row> = transaction.exec_first(LOCK_ACTIVE, (id.0,)).await?;
                     if let Some(mut row) = row {
                         let failing = happened(&mut row, AnnouncementKind::Failing, *id, None)?;
                         note(&mut transaction, &failing).await?;
@@ -211,7 +214,10 @@ async fn disable(transaction: &mut Transaction<'_>, wanted: &Disable) -> DbResul
     };
     let Some(was_announced) = found else { return Ok(None) };
     transaction.exec_drop(TAKE, (url.is_some(), id.0)).await?;
-    let row: Option<Row> = transaction.exec_first(LOCK_ACTIVE, (id.0, url, url)).await?;
+    let row: Option<Row> = match url {
+        Some(url) => transaction.exec_first(LOCK_GONE_FROM, (id.0, url)).await?,
+        None => transaction.exec_first(LOCK_ACTIVE, (id.0,)).await?,
+    };
     let Some(mut row) = row else { return Ok(None) };
     let reason = wanted.cause.reason();
     let disabled = happened(&mut row, AnnouncementKind::Disabled, id, Some(reason))?;

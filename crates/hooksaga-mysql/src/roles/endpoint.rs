@@ -13,11 +13,13 @@ pub(crate) const GONE_URL: &str = "/* orchestrator.gone_url */
 SELECT callback_url FROM webhook_delivery_jobs FORCE INDEX (uniq_job_saga_attempt)
 WHERE saga_id = ? AND attempt_at = ?";
 
-/// No failures: something was delivered in the same batch, and the run that ended begins no new one.
+/// No failures: something was delivered in the same batch, and the run that ended begins no new one. The count
+/// ends at the column's maximum.
 const COUNT_FAILURES: &str = "/* orchestrator.count_failures */
 INSERT INTO endpoint_failures (subscription_id, since, failures, last_at, last_saga_id, last_error_code, gone_url)
 VALUES (?, ?, ?, ?, ?, ?, ?)
-ON DUPLICATE KEY UPDATE since = COALESCE(since, VALUES(since)), failures = failures + VALUES(failures),
+ON DUPLICATE KEY UPDATE since = COALESCE(since, VALUES(since)),
+    failures = LEAST(failures, 2147483647 - VALUES(failures)) + VALUES(failures),
     last_at = VALUES(last_at), last_saga_id = VALUES(last_saga_id), last_error_code = VALUES(last_error_code),
     gone_url = COALESCE(VALUES(gone_url), gone_url)";
 

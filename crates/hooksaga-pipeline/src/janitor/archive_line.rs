@@ -201,6 +201,7 @@ mod tests {
                 attempt_at: at,
                 started_at: Some(at),
                 callback_url: Some("https://example.com/".to_owned()),
+                retry_at: None,
                 status: JobStatus::Failed,
                 response_status: Some(500),
                 error_code: Some(ErrorCode::http(500)),

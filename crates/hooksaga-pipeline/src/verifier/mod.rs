@@ -264,12 +264,12 @@ impl Verifier {
 
     fn announce(&self, check: &Check, outcome: &CheckOutcome) {
         let subscription_id = check.subscription_id.0;
-        let attempt = check.attempt;
+        let (tenant, attempt) = (check.tenant.as_str(), check.attempt);
         match outcome {
             CheckOutcome::Verified | CheckOutcome::Trusted => {
                 self.metrics.verification(VerificationResult::Verified);
                 let vouched_by = check.vouched_by.as_deref().filter(|_| *outcome == CheckOutcome::Trusted);
-                tracing::info!(subscription_id, attempt, vouched_by, "subscription verified");
+                tracing::info!(subscription_id, tenant, attempt, vouched_by, "subscription verified");
                 // Held deliveries continue: waiting sagas, and parked jobs.
                 self.signals.wake_schedule([check.subscription_id]);
                 self.signals.wake(Stage::Resume);
@@ -281,11 +281,18 @@ impl Verifier {
             CheckOutcome::Retry(code, delay) => {
                 self.metrics.verification(VerificationResult::Retry);
                 let retry_in_secs = delay.as_secs();
-                tracing::info!(subscription_id, attempt, error_code = %code, retry_in_secs, "not verified yet");
+                tracing::info!(
+                    subscription_id,
+                    tenant,
+                    attempt,
+                    error_code = %code,
+                    retry_in_secs,
+                    "not verified yet"
+                );
             }
             CheckOutcome::GivenUp(code) => {
                 self.metrics.verification(VerificationResult::Failed);
-                tracing::warn!(subscription_id, attempt, error_code = %code, "verification failed");
+                tracing::warn!(subscription_id, tenant, attempt, error_code = %code, "verification failed");
             }
         }
     }

@@ -90,6 +90,8 @@ pub(super) struct PreparedAttempt {
     pub(super) request: CallbackRequest,
     /// Later than this it might outlive its lease.
     pub(super) start_by: Instant,
+    /// Earlier than this it would exceed a rate limit.
+    pub(super) not_before: Option<Instant>,
     pub(super) clock: Clock,
 }
 
@@ -101,11 +103,18 @@ impl PreparedAttempt {
         timeout: Duration,
         shutdown: &Shutdown,
     ) -> Settled {
-        let Self { about, request, start_by, clock, .. } = self;
+        let Self { about, request, start_by, not_before, clock, .. } = self;
+        let too_late = not_before.is_some_and(|time| time > start_by);
+        if let Some(time) = not_before.filter(|_| !too_late) {
+            tokio::select! {
+                () = tokio::time::sleep_until(time) => {}
+                () = shutdown.wait() => {}
+            }
+        }
         if shutdown.is_triggered() {
             return about.give_back(Duration::ZERO);
         }
-        if Instant::now() > start_by {
+        if too_late || Instant::now() > start_by {
             return about.give_back(LATE_DELAY);
         }
         let (started_at, callback_url) = (clock.now(), request.url.clone());

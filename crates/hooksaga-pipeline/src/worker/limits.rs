@@ -3,19 +3,55 @@
 //! Their jobs are admitted at the pace of the limit. Jobs that have waited since, for a worker or for their subscription to
 //! resume, would start all at once. So each start is counted again, and jobs that exceed the limit are handed back until
 //! they may start. Attempts of other subscriptions do not wait for this.
+//!
+//! A start is counted in the database, and happens here once that is committed. [`Spacing`] keeps starts of one process
+//! apart that were counted in time and committed late.
 
 use super::{
     attempt::{PreparedAttempt, Settled},
     prepare::Work,
 };
-use hooksaga_saga::{RateLimit, SubscriptionId};
+use hooksaga_saga::{RateLimit, SubscriptionId, Timestamp};
 use hooksaga_store::{Starting, WorkerStore};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::time::Instant;
 
 /// Jobs that are given back at the same time are given back together: their delays are multiples of this.
 const STEP: Duration = Duration::from_millis(20);
 /// Retry delay when the rate limits cannot be read.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// When this process starts attempts of rate-limited subscriptions.
+#[derive(Debug)]
+pub(super) struct Spacing {
+    /// What the times below count from.
+    began: Instant,
+    /// See [`RateLimit::space`]; only what lies ahead.
+    full_at: Mutex<HashMap<SubscriptionId, Timestamp>>,
+}
+
+impl Default for Spacing {
+    fn default() -> Self {
+        Self { began: Instant::now(), full_at: Mutex::default() }
+    }
+}
+
+impl Spacing {
+    /// When the next attempt of this subscription may start, which then does.
+    fn next(&self, id: SubscriptionId, limit: RateLimit) -> Instant {
+        let begin = Timestamp::from_micros(0);
+        let now = begin.after(self.began.elapsed());
+        let mut all = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let (start, full_at) = limit.space(all.get(&id).copied(), now);
+        all.retain(|_, full_at| *full_at > now);
+        all.insert(id, full_at);
+        self.began + start.since(begin)
+    }
+}
 
 /// Attempts of one claim whose subscriptions have a rate limit.
 #[derive(Debug, Default)]
@@ -47,6 +83,7 @@ impl<T> LimitedAttempts<T> {
     pub(super) async fn pass(
         self,
         store: &dyn WorkerStore,
+        spacing: &Spacing,
     ) -> (Vec<(PreparedAttempt, T)>, Vec<(Settled, T)>) {
         let mut wanted: BTreeMap<SubscriptionId, u32> = BTreeMap::new();
         for (attempt, _) in &self.attempts {
@@ -67,17 +104,19 @@ impl<T> LimitedAttempts<T> {
             }
         };
         let (mut start, mut back) = (Vec::new(), Vec::new());
-        for (attempt, held) in self.attempts {
+        for (mut attempt, held) in self.attempts {
+            let limit = self.limits.get(&attempt.subscription).copied();
             let delay = match free.get_mut(&attempt.subscription) {
                 Some((jobs, _)) if *jobs > 0 => {
                     *jobs -= 1;
+                    attempt.not_before = limit.map(|limit| spacing.next(attempt.subscription, limit));
                     start.push((attempt, held));
                     continue;
                 }
                 Some((_, wait)) => {
                     let delay = *wait;
                     // The one after it has to wait for one more.
-                    *wait += self.limits.get(&attempt.subscription).map_or(STEP, |limit| limit.interval());
+                    *wait += limit.map_or(STEP, RateLimit::interval);
                     in_steps(delay)
                 }
                 None => AFTER_FAILURE,

@@ -31,6 +31,7 @@ use attempt::{PreparedAttempt, Settled};
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{ClaimLimits, LeaseToken, Stage, StoreResult, WorkerStore};
 use in_flight::{HeldBytes, InFlight, PAYLOAD_BYTES, STRETCH, Slot};
+use limits::Spacing;
 use parking::Parked;
 use report::Reporter;
 use results::{ClaimAllowance, ResultGate};
@@ -66,6 +67,7 @@ pub struct Worker {
     parked: Arc<Parked>,
     gate: Arc<ResultGate>,
     claims: Arc<BatchSize>,
+    spacing: Arc<Spacing>,
 }
 
 impl Worker {
@@ -93,7 +95,8 @@ impl Worker {
             Reporter::new(store.clone(), signals.clone(), metrics.clone(), log, parked.clone(), gate.clone());
         let reporter = Arc::new(reporter);
         let claims = Arc::new(BatchSize::new(Self::BATCH));
-        Self { store, client, key, config, signals, metrics, reporter, parked, gate, claims }
+        let spacing = Arc::<Spacing>::default();
+        Self { store, client, key, config, signals, metrics, reporter, parked, gate, claims, spacing }
     }
 
     /// Works until the order to stop, and then until everything claimed is reported or given back. Ends before
@@ -177,7 +180,7 @@ impl Worker {
         if !limited.is_empty() {
             let (worker, settled, shutdown) = (self.clone(), settled.clone(), shutdown.clone());
             tokio::spawn(async move {
-                let (start, back) = limited.pass(&*worker.store).await;
+                let (start, back) = limited.pass(&*worker.store, &worker.spacing).await;
                 for (attempt, slot) in start {
                     worker.start(attempt, slot, &settled, &shutdown);
                 }
@@ -301,7 +304,7 @@ impl Worker {
         let claimed = work.claimed();
         let limited = work.take_limited(|_| ());
         if !limited.is_empty() {
-            let (start, back) = limited.pass(&*self.store).await;
+            let (start, back) = limited.pass(&*self.store, &self.spacing).await;
             work.attempts.extend(start.into_iter().map(|(attempt, ())| attempt));
             work.settled.extend(back.into_iter().map(|(done, ())| done));
         }

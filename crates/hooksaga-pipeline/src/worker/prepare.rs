@@ -89,7 +89,14 @@ pub(super) fn prepare(
         };
         match verdict {
             Disposition::Send(request) => {
-                work.attempts.push(PreparedAttempt { about, subscription, request, start_by, clock });
+                work.attempts.push(PreparedAttempt {
+                    about,
+                    subscription,
+                    request,
+                    start_by,
+                    not_before: None,
+                    clock,
+                });
             }
             Disposition::Fail(code) => work.settled.push(about.failed_unsent(code)),
             Disposition::Park => work.settled.push(about.park()),

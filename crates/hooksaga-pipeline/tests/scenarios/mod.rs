@@ -6,6 +6,8 @@ mod fairness;
 mod leases;
 mod life_cycle;
 mod logging;
+mod rate_limits;
 mod running;
 mod subscriptions;
+mod tampered;
 mod unwritable_results;

@@ -1,18 +1,11 @@
 //! The components as they run in a server: woken, concurrent, stopped.
 
+use super::tampered::Tampered;
 use crate::support::{DEFAULT_LIMIT, POLICY, Pipeline, WORKER, World, event};
-use async_trait::async_trait;
 use hooksaga_pipeline::{DeliveryLog, Ingest, IngestLimits, Shutdown, WorkerOptions};
-use hooksaga_saga::{JobId, SagaStatus};
-use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Started, Starting, StoreResult, WorkerBeat,
-    WorkerStore,
-};
+use hooksaga_saga::SagaStatus;
 use hooksaga_testkit::receiver::Behaviour;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 /// Runs everything while `test` does.
 async fn run_during(pipeline: &Pipeline, test: impl Future<Output = ()>) {
@@ -84,55 +77,13 @@ async fn retries_start_on_time_without_anyone_asking() {
     assert!(took.elapsed() < polled, "{limit} attempts {POLICY:?} took {:?}", took.elapsed());
 }
 
-/// Panics when a result is to be written.
-struct PanicsOnReport(Arc<dyn WorkerStore>);
-
-#[async_trait]
-impl WorkerStore for PanicsOnReport {
-    async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch> {
-        self.0.claim(limits, lease).await
-    }
-
-    async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {
-        self.0.park(leases).await
-    }
-
-    async fn unpark(&self, limit: u32) -> StoreResult<u64> {
-        self.0.unpark(limit).await
-    }
-
-    async fn heartbeat(&self, beat: &WorkerBeat) -> StoreResult<()> {
-        self.0.heartbeat(beat).await
-    }
-
-    async fn leave(&self, worker_id: i64) -> StoreResult<()> {
-        self.0.leave(worker_id).await
-    }
-
-    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
-        self.0.start_limited(starting).await
-    }
-
-    async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
-        self.0.hand_back(leases, delay).await
-    }
-
-    async fn report(&self, _: &[JobReport]) -> StoreResult<Vec<JobId>> {
-        panic!("as told")
-    }
-
-    async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
-        self.0.secret_key_ids().await
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_cannot_write_results_any_more_ends_and_sends_nothing_more() {
     let world = World::new().await;
     world.subscribe("a", "/hook").await;
     world.append("a", 1).await;
     let mut stores = world.stores.clone();
-    stores.worker = Arc::new(PanicsOnReport(stores.worker));
+    stores.worker = Tampered::refusing(stores.worker, || panic!("as told"));
     let pipeline = Pipeline::over(&stores, &world.key, WORKER);
     pipeline.prepare().await;
     let never = Shutdown::new();

@@ -1,12 +1,12 @@
 //! Results that cannot be written while jobs can be claimed, and batches that take too long.
 
+use super::tampered::Tampered;
 use crate::support::{Pipeline, WORKER, World};
 use async_trait::async_trait;
 use hooksaga_pipeline::{Shutdown, WorkerOptions};
-use hooksaga_saga::{EventId, JobId};
+use hooksaga_saga::EventId;
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, Examined, JobReport, LeaseRef, LeaseRequest, RouteBatch, RouteLimits,
-    RouterStore, SmallLimits, Started, Starting, StoreError, StoreResult, Stores, WorkerBeat, WorkerStore,
+    Examined, RouteBatch, RouteLimits, RouterStore, SmallLimits, StoreError, StoreResult, Stores,
 };
 use std::{
     sync::{
@@ -15,48 +15,6 @@ use std::{
     },
     time::Duration,
 };
-
-/// Claims work, results do not.
-struct Unwritable {
-    inner: Arc<dyn WorkerStore>,
-    broken: Arc<AtomicBool>,
-    error: fn() -> StoreError,
-}
-
-#[async_trait]
-impl WorkerStore for Unwritable {
-    async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch> {
-        self.inner.claim(limits, lease).await
-    }
-    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
-        self.inner.start_limited(starting).await
-    }
-    async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
-        self.inner.hand_back(leases, delay).await
-    }
-    async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {
-        self.inner.park(leases).await
-    }
-    async fn unpark(&self, limit: u32) -> StoreResult<u64> {
-        self.inner.unpark(limit).await
-    }
-    async fn heartbeat(&self, beat: &WorkerBeat) -> StoreResult<()> {
-        self.inner.heartbeat(beat).await
-    }
-    async fn leave(&self, worker_id: i64) -> StoreResult<()> {
-        self.inner.leave(worker_id).await
-    }
-    async fn report(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>> {
-        if self.broken.load(Ordering::SeqCst) {
-            Err((self.error)())
-        } else {
-            self.inner.report(reports).await
-        }
-    }
-    async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
-        self.inner.secret_key_ids().await
-    }
-}
 
 const CONFIG: WorkerOptions = WorkerOptions {
     http_timeout: Duration::from_millis(200),
@@ -72,8 +30,9 @@ async fn requests_while_unwritable(error: fn() -> StoreError) -> (usize, usize) 
     world.subscribe("t", "/in").await;
     world.append("t", JOBS).await;
     let broken = Arc::new(AtomicBool::new(true));
-    let inner = world.stores.worker.clone();
-    let worker = Arc::new(Unwritable { inner, broken: Arc::clone(&broken), error });
+    let is_broken = Arc::clone(&broken);
+    let refusal = move || is_broken.load(Ordering::SeqCst).then(error);
+    let worker = Tampered::refusing(world.stores.worker.clone(), refusal);
     let stores = Stores { worker, ..world.stores.clone() };
     let pipeline = Pipeline::over(&stores, &world.key, CONFIG);
     pipeline.prepare().await;

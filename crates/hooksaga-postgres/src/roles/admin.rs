@@ -52,6 +52,10 @@ WHERE id = $1 AND ($2::text IS NULL OR tenant = $2) AND deleted_at IS NULL FOR U
 const END_RUN: &str = "/* admin.end_run */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = false, gone_url = NULL WHERE subscription_id = $1";
 
+/// What it had to catch up with when it was paused goes on at once.
+const CATCH_UP_NOW: &str =
+    "/* admin.catch_up_now */ UPDATE catch_ups SET next_at = now() WHERE subscription_id = $1";
+
 /// Only a patch that changes something writes. A URL that differs asks for verification anew; whether the new
 /// one is verified follows from the generated column.
 const UPDATE: &str = concat!(
@@ -359,6 +363,9 @@ async fn update(
     };
     if activated || moved {
         transaction.execute(END_RUN, &[&id.0]).await?;
+    }
+    if activated {
+        transaction.execute(CATCH_UP_NOW, &[&id.0]).await?;
     }
     if let Some(topics) = topics {
         let statement = transaction.prepare_cached(SET_TOPICS).await?;

@@ -38,10 +38,12 @@ UPDATE endpoint_failures f SET since = NULL, failures = 0, announced = false
 FROM (SELECT subscription_id, announced FROM endpoint_failures WHERE subscription_id = $1 AND since = $2 FOR UPDATE) old
 WHERE f.subscription_id = old.subscription_id AND f.since = $2 RETURNING old.announced";
 
-/// $3: the URL that is gone, if that is the cause.
+/// $3: the URL that is gone, if that is the cause. Then also a subscription that somebody has paused gets its reason: what
+/// was in flight may say so, and nobody asks again. One that is disabled keeps the reason it has.
 const DISABLE: &str = "/* caretaker.disable */
 UPDATE subscriptions SET active = false, disabled_reason = $2, disabled_at = now()
-WHERE id = $1 AND active AND deleted_at IS NULL AND ($3::text IS NULL OR callback_url = $3)
+WHERE id = $1 AND deleted_at IS NULL
+  AND CASE WHEN $3::text IS NULL THEN active ELSE callback_url = $3 AND disabled_reason IS NULL END
 RETURNING tenant, callback_url, disabled_at";
 
 const NOTE_RUN: &str = "/* caretaker.note_run */

@@ -14,6 +14,7 @@ use tokio_postgres::Row;
 /// In the order of subscriptions, so that two batches wait for each other instead of deadlocking. No failures: something
 /// was delivered in the same batch, and the run that ended begins no new one. The job that an endpoint answered with "gone"
 /// says which URL that was. An attempt that was under way when its subscription was deleted leaves nothing behind.
+/// The count ends at the column's maximum.
 pub(crate) const COUNT_FAILURES: &str = "/* orchestrator.count_failures */
 INSERT INTO endpoint_failures AS f
     (subscription_id, since, failures, last_at, last_saga_id, last_error_code, gone_url)
@@ -24,7 +25,7 @@ LEFT JOIN webhook_delivery_jobs j ON j.saga_id = u.gone_saga_id AND j.attempt_at
 WHERE NOT EXISTS (SELECT FROM subscriptions s WHERE s.id = u.id AND s.deleted_at IS NOT NULL)
 ORDER BY u.id
 ON CONFLICT (subscription_id) DO UPDATE
-SET since = coalesce(f.since, excluded.since), failures = f.failures + excluded.failures,
+SET since = coalesce(f.since, excluded.since), failures = least(f.failures, 2147483647 - excluded.failures) + excluded.failures,
     last_at = excluded.last_at, last_saga_id = excluded.last_saga_id, last_error_code = excluded.last_error_code,
     gone_url = coalesce(excluded.gone_url, f.gone_url)";
 

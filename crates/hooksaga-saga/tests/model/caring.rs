@@ -1,5 +1,5 @@
 //! The caretaker's transactions, explored like the others: two caretakers, crashes at any point, and an endpoint that
-//! fails, recovers, says that it is gone, is activated again and moves to another URL meanwhile.
+//! fails, recovers, says that it is gone, is paused by hand, is activated again and moves to another URL meanwhile.
 //!
 //! A small model of its own: to a delivery, disabling is the pause that the large model has, and nothing else of the
 //! caretaker touches a saga or a job. `announcing` has what it does about verifications.
@@ -54,6 +54,8 @@ enum Caretaker {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     active: bool,
+    /// It is not active, and says why.
+    has_reason: bool,
     url: Url,
     run: Option<Run>,
     /// Somebody was told of this run.
@@ -67,6 +69,10 @@ struct State {
     disabled: Vec<Cause>,
     /// Ghost: it was disabled for what another URL than its own had said.
     mistaken: bool,
+    /// Ghost: it was disabled while it was.
+    again: bool,
+    /// Ghost: a 410 of its own URL came to nothing, and it has no reason.
+    forgotten: bool,
     noted: BTreeSet<Cause>,
     /// Runs of which it was noted that they fail. What becomes of such a note is as with the others.
     failing: Vec<Run>,
@@ -84,6 +90,10 @@ struct Guards {
     same_gone: bool,
     /// A URL that is gone disables only the subscription that still has it.
     own_url: bool,
+    /// It does so also where somebody has paused the subscription.
+    paused_too: bool,
+    /// One that is disabled is not disabled again.
+    not_disabled: bool,
     /// A run is noted as failing only if nobody was told of it.
     not_announced: bool,
     /// Disabling and the note are one commit.
@@ -96,6 +106,8 @@ const ALL: Guards = Guards {
     same_run: true,
     same_gone: true,
     own_url: true,
+    paused_too: true,
+    not_disabled: true,
     not_announced: true,
     one_commit: true,
     external_id: true,
@@ -104,6 +116,7 @@ const ALL: Guards = Guards {
 impl State {
     const START: Self = Self {
         active: true,
+        has_reason: false,
         url: 0,
         run: None,
         announced: false,
@@ -113,6 +126,8 @@ impl State {
         over: BTreeSet::new(),
         disabled: Vec::new(),
         mistaken: false,
+        again: false,
+        forgotten: false,
         noted: BTreeSet::new(),
         failing: Vec::new(),
         events: Vec::new(),
@@ -156,9 +171,12 @@ impl State {
                 state.over.insert(Cause::Failing(run));
             });
         }
-        if !self.active {
+        if self.active {
+            // By hand: no reason is kept.
+            add(&|state| state.active = false);
+        } else {
             add(&|state| {
-                state.active = true;
+                (state.active, state.has_reason) = (true, false);
                 state.begin_anew();
             });
         }
@@ -220,10 +238,14 @@ impl State {
                     }
                     (state.gone, state.run) = (None, None);
                     let own = state.url == read.url;
-                    if state.active && (own || !guards.own_url) {
+                    let may = (state.active || guards.paused_too)
+                        && (!state.has_reason || !guards.not_disabled)
+                        && (own || !guards.own_url);
+                    if may {
                         state.mistaken |= !own;
                         state.disable(i, Cause::Gone(taken.unwrap_or(*read)), guards);
                     }
+                    state.forgotten |= own && !state.has_reason;
                 }),
                 Caretaker::OwesNote(cause) => add(&|state| {
                     idle(state);
@@ -252,7 +274,8 @@ impl State {
     }
 
     fn disable(&mut self, caretaker: usize, cause: Cause, guards: Guards) {
-        self.active = false;
+        self.again |= self.has_reason;
+        (self.active, self.has_reason) = (false, true);
         self.disabled.push(cause);
         if guards.one_commit {
             self.noted.insert(cause);
@@ -277,6 +300,10 @@ impl State {
             Some("disabled, and nobody heard before that it fails")
         } else if self.mistaken {
             Some("another URL than its own disables")
+        } else if self.again {
+            Some("disabled while it is disabled")
+        } else if self.forgotten {
+            Some("a 410 is forgotten")
         } else if self.disabled.iter().any(|cause| self.over.contains(cause)) {
             Some("a cause that was over disables")
         } else if twice(&self.disabled) {
@@ -349,8 +376,10 @@ fn each_guard_of_the_caretaker_is_needed() {
     assert_eq!(fails(Guards { one_commit: false, ..ALL }), Err("never announced"));
     assert_eq!(fails(Guards { external_id: false, ..ALL }), Err("announced twice"));
     let goes = |guards| explore_with(State::that_goes(), guards).map(|states| states.len());
-    assert_eq!(goes(Guards { same_gone: false, ..ALL }), Err("a cause disables twice"));
+    assert_eq!(goes(Guards { same_gone: false, ..ALL }), Err("a cause that was over disables"));
     assert_eq!(goes(Guards { own_url: false, ..ALL }), Err("another URL than its own disables"));
+    assert_eq!(goes(Guards { paused_too: false, ..ALL }), Err("a 410 is forgotten"));
+    assert_eq!(goes(Guards { not_disabled: false, ..ALL }), Err("disabled while it is disabled"));
     assert_eq!(goes(Guards { one_commit: false, ..ALL }), Err("never announced"));
     assert_eq!(goes(Guards { external_id: false, ..ALL }), Err("announced twice"));
 }

@@ -10,6 +10,7 @@
 //! | `back_ends` | the tests: each back end's exact set of guards, each left out |
 //! | `caring` | a small model of its own: what the caretaker does |
 //! | `limiting` | a small model of its own: rate limits, at admission and at the start |
+//! | `missing` | a small model of its own: whom an event missed is counted while it is routed |
 //! | `removing` | a small model of its own: what the janitor removes, and who sends again meanwhile |
 //! | `guards` | every guard of the protocol as a switch, and the size of a run |
 //! | `steps/` | what each component can do next, one file per component |
@@ -33,6 +34,7 @@ mod guards;
 mod invariants;
 mod left_out;
 mod limiting;
+mod missing;
 mod redriving;
 mod removing;
 mod search;

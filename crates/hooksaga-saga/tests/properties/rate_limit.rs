@@ -2,7 +2,10 @@
 
 use hooksaga_saga::{Gate, Passage, RateLimit, Timestamp};
 use proptest::prelude::*;
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 const NOW: i64 = 1_700_000_000_000_000;
 
@@ -12,6 +15,10 @@ fn at(micros: i64) -> Timestamp {
 
 fn gates() -> impl Strategy<Value = Gate> {
     prop_oneof![Just(Gate::Admission), Just(Gate::Start)]
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap()
 }
 
 /// The most that passed in any second that begins with a passage.
@@ -88,11 +95,90 @@ proptest! {
             passed += u64::from(passage.passed);
             full_at = Some(passage.full_at);
             let wait = limit.wait(Gate::Admission, full_at, limit.batch(), at(now));
-            now += i64::try_from(wait.as_micros()).unwrap().max(1) + lateness.next().unwrap();
+            now += micros(wait).max(1) + lateness.next().unwrap();
         }
         let wanted = u64::from(rate) * 60;
         let most = wanted + u64::from(limit.burst()) + 1;
         prop_assert!(passed * 100 >= wanted * 98 && passed <= most, "{passed} instead of {wanted}");
+    }
+
+    /// The same through both gates: jobs are admitted so, taken up to 20 ms later, and what may not start yet is handed back
+    /// for whole steps of 20 ms.
+    #[test]
+    fn a_backlog_drains_at_its_rate_through_both_gates(
+        rate in 1_u32..=2_000,
+        lateness in prop::collection::vec(0_i64..20_000, 1..50),
+    ) {
+        const STEP: i64 = 20_000;
+        const END: i64 = 60_000_000;
+        let limit = RateLimit::per_second(rate);
+        let mut lateness = lateness.iter().cycle();
+        let (mut admission, mut start) = (None, None);
+        // How many jobs are taken when; and when the orchestrator looks again.
+        let mut taken = BTreeMap::new();
+        let mut next_look = 0;
+        let mut started = Vec::new();
+        loop {
+            let first = taken.keys().next().copied().unwrap_or(END);
+            let now = first.min(next_look);
+            if now >= END {
+                break;
+            }
+            if next_look <= first {
+                let passage = limit.pass(Gate::Admission, admission, u32::MAX, at(now));
+                admission = Some(passage.full_at);
+                *taken.entry(now + lateness.next().unwrap()).or_insert(0) += passage.passed;
+                let wait = limit.wait(Gate::Admission, admission, limit.batch(), at(now));
+                next_look = now + micros(wait).max(1) + lateness.next().unwrap();
+                continue;
+            }
+            let jobs = taken.remove(&now).unwrap();
+            let passage = limit.pass(Gate::Start, start, jobs, at(now));
+            start = Some(passage.full_at);
+            started.push((now, passage.passed));
+            let mut wait = micros(limit.wait(Gate::Start, start, 1, at(now)));
+            for _ in passage.passed..jobs {
+                let back = now + ((wait + STEP - 1) / STEP).max(1) * STEP;
+                *taken.entry(back).or_insert(0) += 1;
+                wait += micros(limit.interval());
+            }
+        }
+        let passed: u64 = started.iter().map(|(_, passed)| u64::from(*passed)).sum();
+        let wanted = u64::from(rate) * 60;
+        prop_assert!(passed * 100 >= wanted * 98, "{passed} instead of {wanted}");
+        let most = busiest_second(&started, 0);
+        prop_assert!(most <= rate + rate.div_ceil(10), "{most} in a second at {rate}");
+    }
+
+    /// However late the decisions of one process are committed, it starts no more in a second; and where all take as long,
+    /// nothing waits for anything else.
+    #[test]
+    fn what_is_committed_late_is_spaced(
+        rate in 1_u32..=10_000,
+        asked in prop::collection::vec((0_i64..400_000, 0_u32..500, 0_i64..1_000_000), 1..60),
+        same in any::<bool>(),
+    ) {
+        let limit = RateLimit::per_second(rate);
+        let (mut now, mut full_at, mut committed) = (0, None, Vec::new());
+        for (pause, wanted, late) in asked {
+            now += pause;
+            let passage = limit.pass(Gate::Start, full_at, wanted, at(now));
+            full_at = Some(passage.full_at);
+            committed.push((now + if same { 1_000_000 } else { late }, passage.passed));
+        }
+        committed.sort_unstable();
+        let (mut own, mut starts) = (None, Vec::new());
+        for (now, passed) in committed {
+            for _ in 0..passed {
+                let (start, full_at) = limit.space(own, at(now));
+                own = Some(full_at);
+                prop_assert!(start >= at(now) && (!same || start == at(now)), "held up for {:?}", start.since(at(now)));
+                starts.push((start.as_micros() - NOW, 1));
+            }
+        }
+        // Timers are exact to a millisecond.
+        let most = busiest_second(&starts, 1_000);
+        prop_assert!(most <= rate + rate.div_ceil(10), "{most} in a second at {rate}");
     }
 
     /// After the wait that it returns, this many pass.

@@ -49,6 +49,10 @@ UPDATE subscriptions
 const END_RUN: &str = "/* admin.end_run */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = 0, gone_url = NULL WHERE subscription_id = ?1";
 
+/// What it had to catch up with when it was paused goes on at once.
+const CATCH_UP_NOW: &str = "/* admin.catch_up_now */
+UPDATE catch_ups SET next_at = ?2 WHERE subscription_id = ?1";
+
 const REQUEST_VERIFICATION: &str = "/* admin.request_verification */
 UPDATE subscriptions
    SET verification_round = verification_round + 1, vouched_by = ?3,
@@ -245,8 +249,12 @@ fn update(
             Some(new.headers.join(",")).filter(|names| !names.is_empty()),
         ),
     )?;
-    if new.callback_url != old.callback_url || (new.active && !old.active) {
+    let activated = new.active && !old.active;
+    if new.callback_url != old.callback_url || activated {
         tx.execute(END_RUN, [id.0])?;
+    }
+    if activated {
+        tx.execute(CATCH_UP_NOW, (id.0, tx.now.as_micros()))?;
     }
     if let Some(headers) = headers {
         tx.execute(DELETE_HEADERS, [id.0])?;

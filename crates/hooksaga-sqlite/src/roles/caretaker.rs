@@ -31,10 +31,11 @@ SELECT announced FROM endpoint_failures WHERE subscription_id = ?1 AND since = ?
 const TAKE_RUN: &str = "/* caretaker.take_run */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = 0 WHERE subscription_id = ?1 AND since = ?2";
 
-/// `?4` is the URL that is gone, or null.
+/// `?4` is the URL that is gone, or null. If there is one, also a subscription that somebody has paused gets its reason:
+/// what was in flight may say so, and nobody asks again. One that is disabled keeps the reason it has.
 const DISABLE: &str = "/* caretaker.disable */
 UPDATE subscriptions SET active = 0, disabled_reason = ?2, disabled_at = ?3
- WHERE id = ?1 AND active AND deleted_at IS NULL AND (?4 IS NULL OR callback_url = ?4)
+ WHERE id = ?1 AND deleted_at IS NULL AND iif(?4 IS NULL, active, callback_url = ?4 AND disabled_reason IS NULL)
 RETURNING tenant, callback_url";
 
 const NOTE_RUN: &str = "/* caretaker.note_run */

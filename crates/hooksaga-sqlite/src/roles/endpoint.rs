@@ -13,13 +13,14 @@ UPDATE endpoint_failures SET since = NULL, failures = 0, announced = 0
  WHERE subscription_id = ?1 AND since IS NOT NULL";
 
 /// `?3` of 0 counts nothing: something was delivered in the same batch. An attempt that was under way when its subscription
-/// was deleted leaves nothing behind.
+/// was deleted leaves nothing behind. The count ends where those of the servers end.
 pub(super) const COUNT_FAILURES: &str = "/* orchestrator.count_failures */
 INSERT OR FAIL INTO endpoint_failures (subscription_id, since, failures, last_at, last_saga_id, last_error_code, gone_url)
 SELECT ?1, iif(?3 > 0, ?2, NULL), ?3, ?2, ?4, ?5, ?6
  WHERE EXISTS (SELECT 1 FROM subscriptions WHERE id = ?1 AND deleted_at IS NULL)
 ON CONFLICT (subscription_id) DO UPDATE SET
-    since = coalesce(since, excluded.since), failures = failures + excluded.failures, last_at = excluded.last_at,
+    since = coalesce(since, excluded.since), last_at = excluded.last_at,
+    failures = min(failures, 2147483647 - excluded.failures) + excluded.failures,
     last_saga_id = excluded.last_saga_id, last_error_code = excluded.last_error_code,
     gone_url = coalesce(excluded.gone_url, gone_url)";
 

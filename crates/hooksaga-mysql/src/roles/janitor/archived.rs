@@ -56,7 +56,7 @@ pub(crate) const PAGE: &str = deliveries!(
 /// The columns of an attempt in the order in which the reader has them; then its saga.
 pub(crate) const ATTEMPTS: &str = "/* janitor.attempts */
 SELECT j.id, j.attempt_at, j.status, j.response_status, j.error_code, j.duration_ms, j.response_excerpt, j.lease_resets,
-       j.started_at, j.callback_url, j.saga_id
+       j.started_at, j.callback_url, j.retry_at, j.saga_id
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt) ON j.saga_id = u.id";
 
@@ -105,7 +105,7 @@ async fn with_attempts(mut connection: Conn, rows: Vec<Row>) -> DbResult<Vec<Arc
     for document in Batch::ids(deliveries.iter().map(|delivery| delivery.saga_id.0)) {
         let read: Vec<Row> = connection.exec(ATTEMPTS, (document,)).await?;
         for mut row in read {
-            let saga = SagaId(take(&mut row, 10)?);
+            let saga = SagaId(take(&mut row, 11)?);
             attempts.push((saga, attempt(row)?));
         }
     }

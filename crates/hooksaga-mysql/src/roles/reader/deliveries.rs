@@ -75,7 +75,7 @@ LEFT JOIN subscriptions sub ON sub.id = s.subscription_id";
 
 const ATTEMPTS: &str = "/* reader.attempts */
 SELECT id, attempt_at, status, response_status, error_code, duration_ms, response_excerpt, lease_resets,
-       started_at, callback_url
+       started_at, callback_url, retry_at
 FROM webhook_delivery_jobs WHERE saga_id = ? ORDER BY attempt_at";
 
 /// Of the deliveries that are shown only: as a column it would be looked up for every row that is sorted.
@@ -336,6 +336,7 @@ pub(crate) fn attempt(mut row: Row) -> DbResult<Attempt> {
         attempt_at: take::<SqlTime>(row, 1)?.0,
         started_at: take::<Option<SqlTime>>(row, 8)?.map(|time| time.0),
         callback_url: take(row, 9)?,
+        retry_at: take::<Option<SqlTime>>(row, 10)?.map(|time| time.0),
         status: parsed(&take::<String>(row, 2)?)?,
         response_status: take::<Option<i64>>(row, 3)?.and_then(|status| u16::try_from(status).ok()),
         error_code: take::<Option<String>>(row, 4)?.map(ErrorCode::from_stored),

@@ -58,7 +58,7 @@ pub(crate) const PAGE: &str = deliveries!(
 /// The columns of an attempt in the order in which the reader has them; then its saga.
 pub(crate) const ATTEMPTS: &str = "/* janitor.attempts */
 SELECT id, attempt_at, status::text, response_status, error_code, duration_ms, response_excerpt, lease_resets,
-       started_at, callback_url, saga_id
+       started_at, callback_url, retry_at, saga_id
 FROM webhook_delivery_jobs WHERE saga_id = ANY ($1) ORDER BY saga_id, attempt_at";
 
 pub(super) async fn events(client: &Client, events: &[EventId]) -> DbResult<Vec<ArchivedEvent>> {
@@ -97,7 +97,7 @@ async fn with_attempts(client: &Client, rows: &[Row]) -> DbResult<Vec<ArchivedDe
     let sagas: Vec<i64> = deliveries.iter().map(|delivery| delivery.saga_id.0).collect();
     let statement = client.prepare_cached(ATTEMPTS).await?;
     let rows = client.query(&statement, &[&sagas]).await?;
-    let of_saga = |row: &Row| Ok((SagaId(row.try_get(10)?), attempt(row)?));
+    let of_saga = |row: &Row| Ok((SagaId(row.try_get(11)?), attempt(row)?));
     ArchivedDelivery::take_attempts(&mut deliveries, rows.iter().map(of_saga).collect::<DbResult<Vec<_>>>()?);
     Ok(deliveries)
 }

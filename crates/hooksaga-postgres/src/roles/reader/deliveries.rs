@@ -33,7 +33,7 @@ LEFT JOIN events e ON e.id = s.event_id";
 
 const ATTEMPTS: &str = "/* reader.attempts */
 SELECT id, attempt_at, status::text, response_status, error_code, duration_ms, response_excerpt, lease_resets,
-       started_at, callback_url
+       started_at, callback_url, retry_at
 FROM webhook_delivery_jobs WHERE saga_id = $1 ORDER BY attempt_at";
 
 /// Another tenant's subscription is one that does not exist, and takes no longer.
@@ -279,6 +279,7 @@ pub(crate) fn attempt(row: &Row) -> DbResult<Attempt> {
         attempt_at: row.try_get::<_, SqlTime>(1)?.0,
         started_at: row.try_get::<_, Option<SqlTime>>(8)?.map(|time| time.0),
         callback_url: row.try_get(9)?,
+        retry_at: row.try_get::<_, Option<SqlTime>>(10)?.map(|time| time.0),
         status: parsed(row.try_get(2)?)?,
         response_status: status(row, 3)?,
         error_code: row.try_get::<_, Option<String>>(4)?.map(ErrorCode::from_stored),

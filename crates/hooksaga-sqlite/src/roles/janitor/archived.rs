@@ -27,7 +27,7 @@ SELECT g.id, g.event_id, g.subscription_id, coalesce(s.callback_url, ''), g.gene
 
 const ATTEMPTS: &str = "/* janitor.attempts */
 SELECT id, attempt_at, status, response_status, error_code, duration_ms, response_excerpt, lease_resets,
-       started_at, callback_url
+       started_at, callback_url, retry_at
   FROM webhook_delivery_jobs WHERE saga_id = ?1 ORDER BY attempt_at";
 
 pub(super) fn events(tx: &Tx<'_>, ids: &[EventId]) -> DbResult<Vec<ArchivedEvent>> {

@@ -89,7 +89,7 @@ const OF_EVENT: &str = concat!(
 
 const ATTEMPTS: &str = "/* reader.attempts */
 SELECT id, attempt_at, status, response_status, error_code, duration_ms, response_excerpt, lease_resets,
-       started_at, callback_url
+       started_at, callback_url, retry_at
   FROM webhook_delivery_jobs WHERE saga_id = ?1 ORDER BY attempt_at";
 
 /// Of the deliveries that are shown only: as a column it would be looked up for every row that is sorted.
@@ -285,6 +285,7 @@ pub(in crate::roles) fn attempt(row: &Row<'_>) -> rusqlite::Result<Attempt> {
         attempt_at: rows::time(row, 1)?,
         started_at: rows::optional_time(row, 8)?,
         callback_url: row.get(9)?,
+        retry_at: rows::optional_time(row, 10)?,
         status: rows::parsed(row, 2)?,
         response_status: row.get(3)?,
         error_code: rows::optional_error_code(row, 4)?,

@@ -13,21 +13,21 @@ use rusqlite::{OptionalExtension, Row};
 use std::time::Duration;
 
 pub(super) const NEXT: &str = "/* redrives.next_catch_up */
-SELECT id, subscription_id, since, until, after_at, after_id
+SELECT id, subscription_id, since, until, after_at, after_id, next_at
   FROM catch_ups WHERE next_at <= ?1 ORDER BY next_at LIMIT 1";
 
 /// One that lies further ahead than it can counts as due.
 pub(super) const NEXT_STRANDED: &str = "/* redrives.next_stranded_catch_up */
-SELECT id, subscription_id, since, until, after_at, after_id
+SELECT id, subscription_id, since, until, after_at, after_id, next_at
   FROM catch_ups WHERE next_at > ?1 ORDER BY next_at LIMIT 1";
 
-/// Guarded by where it was seen: two never take the same step.
+/// Guarded by where it was seen: two never take the same step, and none that was resumed meanwhile is put off.
 pub(super) const MOVE: &str = "/* redrives.move_catch_up */
-UPDATE OR FAIL catch_ups SET until = ?4, after_at = ?5, after_id = ?6, next_at = ?7
- WHERE id = ?1 AND after_at IS ?2 AND after_id = ?3";
+UPDATE OR FAIL catch_ups SET until = ?5, after_at = ?6, after_id = ?7, next_at = ?8
+ WHERE id = ?1 AND after_at IS ?2 AND after_id = ?3 AND next_at = ?4";
 
 pub(super) const FORGET: &str = "/* redrives.forget_catch_up */
-DELETE FROM catch_ups WHERE id = ?1 AND after_at IS ?2 AND after_id = ?3";
+DELETE FROM catch_ups WHERE id = ?1 AND after_at IS ?2 AND after_id = ?3 AND next_at = ?4";
 
 pub(super) const PUT_OFF: &str = "/* redrives.put_off_catch_up */
 UPDATE OR FAIL catch_ups SET next_at = ?2
@@ -39,6 +39,8 @@ struct CatchUpPosition {
     id: i64,
     subscription_id: SubscriptionId,
     standing: CatchUp,
+    /// When it was due.
+    due: i64,
 }
 
 /// What a step is to do.
@@ -88,18 +90,19 @@ fn find(tx: &Tx<'_>, sql: &str, time: Timestamp) -> DbResult<Option<CatchUpPosit
                 after_at: rows::optional_time(row, 4)?,
                 after_id: row.get(5)?,
             },
+            due: row.get(6)?,
         })
     };
     Ok(tx.prepare(sql)?.query_row([time.as_micros()], position).optional()?)
 }
 
 pub(super) fn carry_out(tx: &Tx<'_>, plan: PlannedCatchUp, default_limit: u32) -> DbResult<RedriveStep> {
-    let PlannedCatchUp { from: CatchUpPosition { id, subscription_id, standing }, what } = plan;
+    let PlannedCatchUp { from: CatchUpPosition { id, subscription_id, standing, due }, what } = plan;
     let mut step = RedriveStep::nothing(StepOf::CatchUp(subscription_id));
-    let seen = (id, standing.after_at.map(Timestamp::as_micros), standing.after_id);
+    let seen = (id, standing.after_at.map(Timestamp::as_micros), standing.after_id, due);
     let go = |CatchUp { until, after_at, after_id, .. }: CatchUp, next: Timestamp| {
         let (until, at) = (until.map(Timestamp::as_micros), after_at.map(Timestamp::as_micros));
-        tx.execute(MOVE, (seen.0, seen.1, seen.2, until, at, after_id, next.as_micros()))
+        tx.execute(MOVE, (seen.0, seen.1, seen.2, seen.3, until, at, after_id, next.as_micros()))
     };
     match what {
         What::Later { until, wait } => {

@@ -52,7 +52,7 @@ impl Verify {
         self.remote.print(&answer, |subscription: ApiSubscription| {
             let url = subscription.callback_url;
             output::line(match self.trusted {
-                true => format!("{url} is trusted without a challenge"),
+                true => format!("{url} is about to be trusted without a challenge"),
                 false => format!("a challenge is sent to {url}"),
             });
         })?;

@@ -1,0 +1,79 @@
+//! A worker's store that does what it should, but for one thing.
+
+use async_trait::async_trait;
+use hooksaga_saga::JobId;
+use hooksaga_store::{
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Started, Starting, StoreError, StoreResult,
+    WorkerBeat, WorkerStore,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+pub(super) struct Tampered {
+    inner: Arc<dyn WorkerStore>,
+    /// Why results cannot be written now, if they cannot.
+    refusal: Box<dyn Fn() -> Option<StoreError> + Send + Sync>,
+    /// Before that, no decision about a limited start reaches the worker.
+    decisions_from: Instant,
+}
+
+impl Tampered {
+    /// Results are refused while `refusal` returns an error.
+    pub(super) fn refusing(
+        inner: Arc<dyn WorkerStore>,
+        refusal: impl Fn() -> Option<StoreError> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { inner, refusal: Box::new(refusal), decisions_from: Instant::now() })
+    }
+
+    /// The commits of limited starts take until then.
+    pub(super) fn deciding_late(inner: Arc<dyn WorkerStore>, until: Instant) -> Arc<Self> {
+        Arc::new(Self { inner, refusal: Box::new(|| None), decisions_from: until })
+    }
+}
+
+#[async_trait]
+impl WorkerStore for Tampered {
+    async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch> {
+        self.inner.claim(limits, lease).await
+    }
+
+    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
+        let started = self.inner.start_limited(starting).await;
+        tokio::time::sleep_until(self.decisions_from.into()).await;
+        started
+    }
+
+    async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
+        self.inner.hand_back(leases, delay).await
+    }
+
+    async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {
+        self.inner.park(leases).await
+    }
+
+    async fn unpark(&self, limit: u32) -> StoreResult<u64> {
+        self.inner.unpark(limit).await
+    }
+
+    async fn heartbeat(&self, beat: &WorkerBeat) -> StoreResult<()> {
+        self.inner.heartbeat(beat).await
+    }
+
+    async fn leave(&self, worker_id: i64) -> StoreResult<()> {
+        self.inner.leave(worker_id).await
+    }
+
+    async fn report(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>> {
+        match (self.refusal)() {
+            Some(error) => Err(error),
+            None => self.inner.report(reports).await,
+        }
+    }
+
+    async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
+        self.inner.secret_key_ids().await
+    }
+}
