@@ -408,6 +408,22 @@ proptest! {
         prop_assert!(demands.iter().all(|demand| demand.last_turn > 0));
     }
 
+    /// Four slots are enough for everybody to be tried, and even then no more is handed out.
+    #[test]
+    fn with_few_slots_everybody_gets_a_turn(
+        capacity in 4_u32..16, count in 1_usize..=30,
+        standing in select(vec![Standing::New, Standing::Unconfirmed, Standing::Unreachable, answering(5), answering(900)]),
+    ) {
+        let mut demands = vec![Demand { waiting: 1, ..greedy(standing) }; count];
+        let mut turn = 0;
+        for _ in 0..count {
+            admit(capacity, &mut demands, &mut turn);
+            prop_assert!(total(&demands) <= u64::from(capacity) * SLOT);
+            demands.iter_mut().for_each(|demand| demand.open = 0);
+        }
+        prop_assert!(demands.iter().all(|demand| demand.last_turn > 0));
+    }
+
     /// The order of the demands makes no difference: whose turn it is does.
     #[test]
     fn order_makes_no_difference(capacity in capacities(), mut demands in vec(demands(), 1..60), by in 0_usize..60) {

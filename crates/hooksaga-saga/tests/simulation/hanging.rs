@@ -107,7 +107,7 @@ fn an_endpoint_at_full_load_begins_to_hang() {
     while world.now < hangs_at + Duration::from_secs(1) {
         world.tick();
     }
-    let silent = world.subscriptions[0].observed.standing(world.start + world.now);
+    let silent = world.subscriptions[0].observed.standing(Duration::ZERO, world.start + world.now);
     assert_eq!(silent, Standing::Unreachable);
     for _ in 0..1_000 {
         if world.now.as_millis().is_multiple_of(100) {

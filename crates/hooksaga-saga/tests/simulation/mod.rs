@@ -148,7 +148,8 @@ impl World {
         }
         let demand = |subscription: &Subscription| {
             let due = u32::try_from(subscription.due(now)).unwrap();
-            subscription.observed.demand(due, subscription.last_turn, subscription.waits_since, at)
+            let standing = subscription.observed.standing(Duration::ZERO, at);
+            subscription.observed.demand(due, subscription.last_turn, subscription.waits_since, standing)
         };
         let demands: Vec<Demand> = self.subscriptions.iter().map(demand).collect();
         self.given = allot(self.capacity, &demands);
