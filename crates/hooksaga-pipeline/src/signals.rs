@@ -5,7 +5,8 @@
 //! never announced elsewhere: whoever woke it has a copy beside it that does the work.
 //!
 //! A wake-up of the scheduler can name the subscriptions that have something new, so that it need not scan all of them,
-//! and how much. And the scheduler says whether it waits for slots: while it does not, results may gather into larger
+//! and how much. One of the worker names those that have new jobs, where the scheduler runs in the same process. And the
+//! scheduler says whether it waits for slots: while it does not, results may gather into larger
 //! batches. It says also how many endpoints it is busy with: while they are many, the router routes no more of an event
 //! with thousands of subscriptions.
 //!
@@ -15,7 +16,7 @@
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::Stage;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicUsize, Ordering},
@@ -39,6 +40,7 @@ struct Shared {
     /// Whether every wake-up meant for a stage here arrives (a lost one aside).
     hears_all: AtomicBool,
     to_schedule: Mutex<ToSchedule>,
+    new_jobs: Mutex<NewJobs>,
     results_awaited: watch::Sender<bool>,
     /// Endpoints that the scheduler here is busy with.
     busy: AtomicUsize,
@@ -55,6 +57,14 @@ pub(crate) struct ToSchedule {
     pub(crate) anywhere: bool,
     /// How many sagas each has that are new; `u32::MAX` if nobody counted them.
     pub(crate) subscriptions: BTreeMap<SubscriptionId, u32>,
+}
+
+/// Whose jobs may be claimed that could not be when the worker last claimed.
+#[derive(Debug, Default)]
+struct NewJobs {
+    /// There are some, and nobody says whose.
+    of_unknown: bool,
+    subscriptions: BTreeSet<SubscriptionId>,
 }
 
 fn bit(stage: Stage) -> u16 {
@@ -78,6 +88,7 @@ impl Signals {
             outgoing_ready: Notify::new(),
             hears_all: AtomicBool::new(local == EVERY_STAGE),
             to_schedule: Mutex::default(),
+            new_jobs: Mutex::default(),
             // Where another process schedules, nobody here knows better.
             results_awaited: watch::Sender::new(true),
             busy: AtomicUsize::new(0),
@@ -91,7 +102,40 @@ impl Signals {
         if stage == Stage::Schedule {
             self.to_schedule().anywhere = true;
         }
+        if stage == Stage::Worker {
+            self.new_jobs().of_unknown = true;
+        }
         self.notify(stage);
+    }
+
+    /// Says that these subscriptions have new jobs.
+    pub(crate) fn wake_worker_for(&self, subscriptions: impl IntoIterator<Item = SubscriptionId>) {
+        if self.is_local(Stage::Worker) {
+            self.new_jobs().subscriptions.extend(subscriptions);
+        }
+        self.notify(Stage::Worker);
+    }
+
+    /// Whether others than these, which are in order, are known to have new jobs since the last claim.
+    pub(crate) fn has_new_jobs_beside(&self, skipped: &[SubscriptionId]) -> bool {
+        self.new_jobs().subscriptions.iter().any(|id| skipped.binary_search(id).is_err())
+    }
+
+    /// Whether there are new jobs since the last claim, and nobody says whose.
+    pub(crate) fn has_jobs_of_unknown(&self) -> bool {
+        self.new_jobs().of_unknown
+    }
+
+    /// The worker claims what there is.
+    pub(crate) fn take_new_jobs(&self) {
+        let mut new_jobs = self.new_jobs();
+        new_jobs.of_unknown = false;
+        new_jobs.subscriptions.clear();
+    }
+
+    fn new_jobs(&self) -> MutexGuard<'_, NewJobs> {
+        // Nothing panics while it is held.
+        self.0.new_jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says that these subscriptions have something to schedule; wakes nobody if there are none.

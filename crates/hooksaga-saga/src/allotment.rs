@@ -27,13 +27,14 @@
 //! newcomers hang, too.
 //!
 //! **Too much.** Light jobs may turn out to weigh a slot each, if their endpoints slow down or hang. Workers then bound what
-//! each subscription holds, and keep an eighth of the slots for those with nothing in flight. Accordingly, the largest count
+//! each subscription holds, and keep an eighth of the slots ([`crate::WorkerSlots`]). Accordingly, the largest count
 //! as holding at most three quarters together, and everybody else still finds room.
 //!
 //! **Remainder.** What does not divide is given out one job at a time: first to the newcomer, then to new and unconfirmed
 //! endpoints without a job, then to others of them, then to the rest. Of those without a job, the one that has waited longest
 //! and the one that began to wait last go alternately; everybody else goes in the order in which they were last admitted. Of
-//! those with nothing open, a new or unconfirmed endpoint may take the last slot but one, and a quick one the last.
+//! those with nothing open, a new or unconfirmed endpoint may take the last slot but one, and a quick one the last. Where no
+//! newcomer may have a slot any more, quick endpoints fill the last slot but one: one job at a time would be too little.
 
 use crate::Standing;
 use std::{collections::VecDeque, time::Duration};
@@ -296,13 +297,17 @@ fn hand_out(claims: &mut [Claim], capacity: u64, zones: &Zones) {
         let zone = claim.class as usize;
         let has_nothing = claim.jobs == 0;
         let is_newcomer = newcomer == Some(place) && has_nothing;
+        let silent = held.iter().sum::<u64>() - held[Class::Answering as usize];
+        let no_newcomer_fits = silent + SLOT > most_of_silent(capacity);
+        let fills_a_slot =
+            no_newcomer_fits && claim.class == Class::Answering && claim.weighs() + claim.weight <= SLOT;
         let spared = match claim.class {
             Class::New | Class::Unconfirmed if has_nothing => SLOT,
             Class::Answering if has_nothing && claim.weight < SLOT => 0,
+            Class::Answering if fills_a_slot => SLOT,
             _ => spare(zones.level),
         };
-        let is_behind = claim.weighs() <= levels[zone];
-        let silent = held.iter().sum::<u64>() - held[Class::Answering as usize];
+        let is_behind = fills_a_slot || claim.weighs() <= levels[zone];
         let is_within = held[zone] + claim.weight <= zones.bounds[zone]
             || (is_newcomer && silent + SLOT <= most_of_silent(capacity));
         let fits = is_within && claim.weight + spared <= free;

@@ -168,7 +168,7 @@ impl Orchestrator {
             return Ok(0);
         }
         let created = || {
-            self.signals.wake(Stage::Worker);
+            self.signals.wake_worker_for(allotted.iter().map(|one| one.subscription_id));
             when
         };
         let scheduled = self.jobs.noting(self.store.create_jobs(&allotted, &created).await)?;
