@@ -5,9 +5,9 @@
 //! never announced elsewhere: whoever woke it has a copy beside it that does the work.
 //!
 //! A wake-up of the scheduler can name the subscriptions that have something new, so that it need not scan all of them,
-//! and how much. The scheduler publishes two facts: whether it waits for free slots (if not, workers collect results
-//! into larger batches), and how many endpoints it is busy with (while there are many, the router pauses events with
-//! thousands of subscriptions).
+//! and how much. A wake-up of the worker names those that have new jobs, if the scheduler runs in the same process. The
+//! scheduler publishes two facts: whether it waits for free slots (if not, workers collect results into larger batches),
+//! and how many endpoints it is busy with (while there are many, the router pauses events with thousands of subscriptions).
 //!
 //! A wake-up is a hint. Several may be merged into one, and one may be lost in a crash, so every loop also
 //! polls slowly.
@@ -15,7 +15,7 @@
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::Stage;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicUsize, Ordering},
@@ -39,6 +39,7 @@ struct Shared {
     /// Whether every wake-up meant for a stage here arrives (a lost one aside).
     hears_all: AtomicBool,
     to_schedule: Mutex<ToSchedule>,
+    new_jobs: Mutex<NewJobs>,
     results_awaited: watch::Sender<bool>,
     /// Endpoints that the scheduler here is busy with.
     busy: AtomicUsize,
@@ -55,6 +56,14 @@ pub(crate) struct ToSchedule {
     pub(crate) anywhere: bool,
     /// How many sagas each has that are new; `u32::MAX` if nobody counted them.
     pub(crate) subscriptions: BTreeMap<SubscriptionId, u32>,
+}
+
+/// Whose jobs may be claimed that could not be when the worker last claimed.
+#[derive(Debug, Default)]
+struct NewJobs {
+    /// There are some, and nobody says whose.
+    of_unknown: bool,
+    subscriptions: BTreeSet<SubscriptionId>,
 }
 
 fn bit(stage: Stage) -> u16 {
@@ -78,6 +87,7 @@ impl Signals {
             outgoing_ready: Notify::new(),
             hears_all: AtomicBool::new(local == EVERY_STAGE),
             to_schedule: Mutex::default(),
+            new_jobs: Mutex::default(),
             // The default if the scheduler runs in another process: assume that it waits for results.
             results_awaited: watch::Sender::new(true),
             busy: AtomicUsize::new(0),
@@ -91,7 +101,40 @@ impl Signals {
         if stage == Stage::Schedule {
             self.to_schedule().anywhere = true;
         }
+        if stage == Stage::Worker {
+            self.new_jobs().of_unknown = true;
+        }
         self.notify(stage);
+    }
+
+    /// Says that these subscriptions have new jobs.
+    pub(crate) fn wake_worker_for(&self, subscriptions: impl IntoIterator<Item = SubscriptionId>) {
+        if self.is_local(Stage::Worker) {
+            self.new_jobs().subscriptions.extend(subscriptions);
+        }
+        self.notify(Stage::Worker);
+    }
+
+    /// Whether others than these, which are in order, are known to have new jobs since the last claim.
+    pub(crate) fn has_new_jobs_beside(&self, skipped: &[SubscriptionId]) -> bool {
+        self.new_jobs().subscriptions.iter().any(|id| skipped.binary_search(id).is_err())
+    }
+
+    /// Whether there are new jobs since the last claim, and nobody says whose.
+    pub(crate) fn has_jobs_of_unknown(&self) -> bool {
+        self.new_jobs().of_unknown
+    }
+
+    /// The worker claims what there is.
+    pub(crate) fn take_new_jobs(&self) {
+        let mut new_jobs = self.new_jobs();
+        new_jobs.of_unknown = false;
+        new_jobs.subscriptions.clear();
+    }
+
+    fn new_jobs(&self) -> MutexGuard<'_, NewJobs> {
+        // Nothing panics while it is held.
+        self.0.new_jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says that these subscriptions have something to schedule; wakes nobody if there are none.

@@ -31,9 +31,8 @@
 //! until newcomers that hang have used up the reserved slots.
 //!
 //! **Overcommitment.** If endpoints slow down, jobs that were admitted as light take a whole slot each, and the open
-//! jobs exceed the capacity. Workers then enforce limits of their own (`in_flight.rs` in the pipeline). The allotment
-//! assumes those limits: the largest holders together count as holding at most three quarters, so that the others still
-//! get jobs.
+//! jobs exceed the capacity. Workers then enforce limits of their own ([`crate::WorkerSlots`]). The allotment assumes
+//! those limits: the largest holders together count as holding at most three quarters, so that the others still get jobs.
 //!
 //! **Remainder.** Slots that do not divide evenly are handed out one by one:
 //!
@@ -44,7 +43,8 @@
 //! 4. all others, least recently admitted first.
 //!
 //! An endpoint with nothing open may take the last slot but one if it is new or unconfirmed, and the last one if it is
-//! answering quickly.
+//! answering quickly. When no newcomer can get a slot any more, quick endpoints may fill the last slot but one with
+//! several jobs: one job at a time would be too slow.
 
 use crate::Standing;
 use std::{collections::VecDeque, time::Duration};
@@ -307,13 +307,17 @@ fn hand_out(claims: &mut [Claim], capacity: u64, zones: &Zones) {
         let zone = claim.class as usize;
         let has_nothing = claim.jobs == 0;
         let is_newcomer = newcomer == Some(place) && has_nothing;
+        let silent = held.iter().sum::<u64>() - held[Class::Answering as usize];
+        let no_newcomer_fits = silent + SLOT > most_of_silent(capacity);
+        let fills_a_slot =
+            no_newcomer_fits && claim.class == Class::Answering && claim.weighs() + claim.weight <= SLOT;
         let spared = match claim.class {
             Class::New | Class::Unconfirmed if has_nothing => SLOT,
             Class::Answering if has_nothing && claim.weight < SLOT => 0,
+            Class::Answering if fills_a_slot => SLOT,
             _ => spare(zones.level),
         };
-        let is_behind = claim.weighs() <= levels[zone];
-        let silent = held.iter().sum::<u64>() - held[Class::Answering as usize];
+        let is_behind = fills_a_slot || claim.weighs() <= levels[zone];
         let is_within = held[zone] + claim.weight <= zones.bounds[zone]
             || (is_newcomer && silent + SLOT <= most_of_silent(capacity));
         let fits = is_within && claim.weight + spared <= free;

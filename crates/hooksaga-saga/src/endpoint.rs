@@ -128,7 +128,17 @@ impl Endpoint {
         self.set_open(self.open.saturating_add(jobs), now);
     }
 
-    /// The database has counted its open jobs: corrects what was missed.
+    /// The database has counted its open jobs. Where other processes apply results, too, and the next count may be this far
+    /// away, fewer than were known of show that it answers: attempts that hang would not have ended so soon.
+    pub fn counted(&mut self, open: u32, hears_after: Duration, now: Instant) {
+        let is_soon = |since| now.saturating_duration_since(since) <= hears_after.saturating_mul(3);
+        if open < self.open && !self.unreachable && self.silent_since.is_some_and(is_soon) {
+            self.silent_since = Some(now);
+        }
+        self.set_open(open, now);
+    }
+
+    /// Corrects how many jobs are open.
     pub fn set_open(&mut self, open: u32, now: Instant) {
         if open != self.open {
             self.last_activity = Some(now);
@@ -192,11 +202,11 @@ impl Endpoint {
         self.window
     }
 
-    /// How it stands now.
-    pub fn standing(&self, now: Instant) -> Standing {
+    /// How it stands now. Where other processes apply results, too, it is known only so much later that it answers.
+    pub fn standing(&self, hears_after: Duration, now: Instant) -> Standing {
         let mean = self.answer_time.unwrap_or_default();
         let is_past = |since, bound| now.saturating_duration_since(since) > bound;
-        let silent = |since| is_past(since, mean.saturating_mul(4).max(SILENCE));
+        let silent = |since| is_past(since, mean.saturating_mul(4).max(SILENCE).saturating_add(hears_after));
         let long_ago = |at| is_past(at, mean.saturating_mul(2).max(CONFIRMED_FOR));
         match self.slot_time {
             _ if self.unreachable || self.silent_since.is_some_and(silent) => Standing::Unreachable,
@@ -206,9 +216,9 @@ impl Endpoint {
         }
     }
 
-    /// What it asks of the allotment. `waiting`, `last_turn` and `waits_since` as in [`Demand`].
-    pub fn demand(&self, waiting: u32, last_turn: u64, waits_since: u64, now: Instant) -> Demand {
-        let (open, window, standing) = (self.open, self.window, self.standing(now));
+    /// What it asks of the allotment, as it stands. `waiting`, `last_turn` and `waits_since` as in [`Demand`].
+    pub fn demand(&self, waiting: u32, last_turn: u64, waits_since: u64, standing: Standing) -> Demand {
+        let (open, window) = (self.open, self.window);
         Demand { waiting, open, window, standing, last_turn, waits_since }
     }
 

@@ -6,7 +6,7 @@
 //! Read [`step`] first: it is the whole state machine. [`apply_result`] is what the orchestrator does
 //! with a finished job, [`may_create_job`] when a saga may get one, [`send_again`] what an
 //! operator's requeue or resend creates, [`allot`] how many jobs each subscription may have open, given what [`Endpoint`]
-//! has observed; [`judge`] when an endpoint that keeps failing is disabled, [`RateLimit`] how many attempts may start;
+//! has observed, and [`WorkerSlots`] how much a worker may claim; [`judge`] when an endpoint that keeps failing is disabled, [`RateLimit`] how many attempts may start;
 //! [`may_go`] when finished history may be removed.
 
 mod allotment;
@@ -32,6 +32,7 @@ mod time;
 mod topics;
 mod why_held;
 mod wording;
+mod worker_slots;
 
 pub use allotment::{Demand, allot};
 pub use backoff::{RetryPolicy, backoff};
@@ -60,3 +61,4 @@ pub use time::Timestamp;
 pub use topics::{Topic, Topics};
 pub use why_held::Held;
 pub use wording::Wording;
+pub use worker_slots::{Attempts, Claimable, WorkerSlots};

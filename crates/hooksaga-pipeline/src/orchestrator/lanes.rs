@@ -67,9 +67,9 @@ impl Lane {
     }
 
     /// Deliveries to its endpoint are on their way, or will soon be.
-    fn is_busy(&self, now: Instant) -> bool {
+    fn is_busy(&self, hears_after: Duration, now: Instant) -> bool {
         (self.is_ready(now) || !self.endpoint.is_idle())
-            && self.endpoint.standing(now) != Standing::Unreachable
+            && self.endpoint.standing(hears_after, now) != Standing::Unreachable
     }
 
     /// The load reading with this number is the latest; jobs were opened or closed since it began.
@@ -95,6 +95,8 @@ struct State {
     turn: u64,
     /// Slots of the living workers.
     slots: u32,
+    /// How much later this process may hear that an endpoint answers than another one does.
+    hears_after: Duration,
     /// When the load was read last, and how long that took.
     read: Option<(Instant, Duration)>,
     /// How many readings have begun.
@@ -111,6 +113,8 @@ struct State {
 impl Lanes {
     /// The slots that jobs are created for while no worker is alive, so that one that starts finds something to do.
     const NOMINAL_SLOTS: u32 = 16;
+    /// With fewer than this the allotment, which spares two, would give nothing to an endpoint that does not answer quickly.
+    const LEAST_SLOTS: u32 = 4;
     /// The most subscriptions that a pass decides about; those that had their turn longest ago come first.
     const MOST_DECIDED: usize = 4096;
     /// The most lanes that are kept; those with nothing open go first, and a look finds them again.
@@ -164,7 +168,8 @@ impl Lanes {
         let active = || state.active.iter().filter_map(|id| Some((*id, state.lanes.get(id)?)));
         let demand = |lane: &Lane| {
             let waiting = if lane.is_ready(now) { lane.waiting } else { 0 };
-            lane.endpoint.demand(waiting, lane.last_turn, lane.waits_since, now)
+            let standing = lane.endpoint.standing(state.hears_after, now);
+            lane.endpoint.demand(waiting, lane.last_turn, lane.waits_since, standing)
         };
         let mut waiting: Vec<(SubscriptionId, Demand)> =
             active().filter(|(_, lane)| lane.is_ready(now)).map(|(id, lane)| (id, demand(lane))).collect();
@@ -177,7 +182,7 @@ impl Lanes {
         demands.extend(active().filter(|(_, lane)| !lane.is_ready(now)).map(|(_, lane)| demand(lane)));
         let holds = later.into_iter().map(|(_, demand)| demand).filter(|demand| demand.open > 0);
         demands.extend(holds.map(|demand| Demand { waiting: 0, ..demand }));
-        let shares = allot(state.slots.max(Self::NOMINAL_SLOTS), &demands);
+        let shares = allot(state.capacity(), &demands);
         let share = |((id, demand), jobs): (&(SubscriptionId, Demand), u32)| Share {
             subscription_id: *id,
             has_nothing: demand.open == 0,
@@ -243,7 +248,7 @@ impl Lanes {
     pub(super) fn busy(&self, now: Instant) -> usize {
         let state = self.state();
         let lanes = state.active.iter().filter_map(|id| state.lanes.get(id));
-        lanes.filter(|lane| lane.is_busy(now)).count()
+        lanes.filter(|lane| lane.is_busy(state.hears_after, now)).count()
     }
 
     /// Whether endpoints that were failing when this process began are still to be asked for.
@@ -289,6 +294,7 @@ impl Lanes {
         state.read = Some((began, now.saturating_duration_since(began)));
         let Some(load) = load else { return };
         state.slots = load.slots;
+        state.hears_after = if load.workers > 1 { Self::READ_AFTER } else { Duration::ZERO };
         let start = *state.began.get_or_insert(began);
         let lasted = began.saturating_duration_since(start);
         let all_heard = load.silence.is_none_or(|silence| silence < lasted);
@@ -309,7 +315,7 @@ impl Lanes {
         };
         let counted: Vec<SubscriptionId> =
             load.open.keys().chain(&state.active).copied().collect::<HashSet<_>>().into_iter().collect();
-        let (reading, is_alone) = (state.readings, load.workers <= 1);
+        let (reading, is_alone, hears_after) = (state.readings, load.workers <= 1, state.hears_after);
         let corrects =
             state.corrected.is_none_or(|at| now.saturating_duration_since(at) >= Self::CORRECT_AFTER);
         if corrects {
@@ -318,12 +324,12 @@ impl Lanes {
         for id in counted {
             state.change(id, |lane| {
                 if lane.touched.is_none_or(|at| at < began) {
-                    lane.endpoint.set_open(open(&id), now);
+                    lane.endpoint.counted(open(&id), hears_after, now);
                 } else if !is_alone || corrects {
                     // What this process changed meanwhile is added; it may be in the count already, which the next one corrects.
                     // Where nobody else works, what is known here is right, but for what was missed for a while.
                     let counted = i64::from(open(&id)) + lane.opened_since(reading);
-                    lane.endpoint.set_open(u32::try_from(counted).unwrap_or(0), now);
+                    lane.endpoint.counted(u32::try_from(counted).unwrap_or(0), hears_after, now);
                 }
             });
         }
@@ -332,6 +338,14 @@ impl Lanes {
 }
 
 impl State {
+    /// The slots that jobs are created for.
+    fn capacity(&self) -> u32 {
+        match self.slots {
+            0 => Lanes::NOMINAL_SLOTS,
+            slots => slots.max(Lanes::LEAST_SLOTS),
+        }
+    }
+
     /// Whether a lane can be kept for it. Where there are too many, those that are only remembered go.
     fn has_room_for(&mut self, id: SubscriptionId) -> bool {
         if self.lanes.len() < Lanes::MOST_KEPT || self.lanes.contains_key(&id) {

@@ -98,7 +98,7 @@ fn a_result_that_was_applied_before_closes_its_job_and_says_nothing() {
     lanes.applied(&[result(A, Outcome::Delivered, false), result(A, unsent, true)], now);
     assert_eq!(open(&lanes, A), given[0].jobs - 2);
     let state = lanes.state();
-    assert_eq!(state.lanes[&A].endpoint.standing(now), hooksaga_saga::Standing::New);
+    assert_eq!(state.lanes[&A].endpoint.standing(Duration::ZERO, now), hooksaga_saga::Standing::New);
 }
 
 #[test]
@@ -271,6 +271,49 @@ fn without_a_living_worker_a_few_jobs_are_created_all_the_same() {
     lanes.loaded(Some(load(0, &[])), now, now);
     lanes.may_wait([A]);
     assert!((1..=16).contains(&allotted(&lanes, A, now)));
+}
+
+/// FB-2: no more jobs than the living workers have slots, as far as four are enough for everybody.
+#[test]
+fn few_slots_are_not_taken_for_more() {
+    let now = Instant::now();
+    for (slots, most) in [(1, 4), (4, 4), (8, 8), (15, 15)] {
+        let lanes = Lanes::default();
+        lanes.loaded(Some(load(slots, &[])), now, now);
+        lanes.may_wait((1..=50).map(SubscriptionId));
+        let jobs: u32 = lanes.allot(1000, now).iter().map(|one| one.jobs).sum();
+        assert!((1..=most).contains(&jobs), "{jobs} with {slots} slots");
+    }
+}
+
+/// Jobs of an endpoint that answers, whose results another copy applies.
+#[test]
+fn an_endpoint_whose_results_another_copy_applies_is_not_silent() {
+    let start = Instant::now();
+    let at = |millis| start + Duration::from_millis(millis);
+    let standing_at = |workers, millis, count: Option<(u64, u32)>| {
+        let load = |open| WorkerLoad { workers, ..load(512, &[(A, open)]) };
+        let lanes = Lanes::default();
+        lanes.loaded(Some(load(0)), start, start);
+        lanes.wait([(A, 4)]);
+        let given = lanes.allot(1000, start);
+        lanes.created(&given, &pass(scheduled(A, 4)), start);
+        if let Some((counted, open)) = count {
+            lanes.load_begins();
+            lanes.loaded(Some(load(open)), at(counted), at(counted));
+        }
+        let state = lanes.state();
+        state.lanes[&A].endpoint.standing(state.hears_after, at(millis))
+    };
+    assert_eq!(
+        standing_at(1, 600, None),
+        Standing::Unreachable,
+        "one that works alone would have heard of it"
+    );
+    assert_eq!(standing_at(2, 1_400, None), Standing::New, "the next count is to come");
+    assert_eq!(standing_at(2, 2_000, Some((1_100, 4))), Standing::Unreachable, "nothing has ended");
+    assert_eq!(standing_at(2, 2_000, Some((1_100, 3))), Standing::New, "some have");
+    assert_eq!(standing_at(2, 17_000, Some((16_000, 3))), Standing::Unreachable, "of a timeout, perhaps");
 }
 
 #[test]

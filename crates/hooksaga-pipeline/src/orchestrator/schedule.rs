@@ -8,7 +8,7 @@
 use super::{Orchestrator, lanes::Lanes};
 use crate::{DELIVERY_LOG_TARGET, Progress};
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{Move, ScheduledSaga, Stage, StoreResult};
+use hooksaga_store::{Move, ScheduledSaga, StoreResult};
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -168,7 +168,7 @@ impl Orchestrator {
             return Ok(0);
         }
         let created = || {
-            self.signals.wake(Stage::Worker);
+            self.signals.wake_worker_for(allotted.iter().map(|one| one.subscription_id));
             when
         };
         let scheduled = self.jobs.noting(self.store.create_jobs(&allotted, &created).await)?;

@@ -1,7 +1,7 @@
 //! One attempt, and how it is settled.
 
 use crate::{CallbackRequest, DeliveryClient, Shutdown};
-use hooksaga_saga::{ErrorCode, Outcome, SubscriptionId, Timestamp, retry_after};
+use hooksaga_saga::{EndpointReaction, ErrorCode, Outcome, SubscriptionId, Timestamp, retry_after};
 use hooksaga_store::{JobReport, LeaseRef, Trace};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -53,6 +53,18 @@ pub(super) enum Settled {
     Parked {
         about: JobInfo,
     },
+}
+
+impl Settled {
+    /// The endpoint gave a response, whatever it was.
+    pub(super) fn shows_an_answer(&self) -> bool {
+        match self {
+            Self::Finished { report, .. } => {
+                EndpointReaction::of(&report.outcome) != EndpointReaction::Unreachable
+            }
+            Self::GivenBack { .. } | Self::Parked { .. } => false,
+        }
+    }
 }
 
 impl JobInfo {

@@ -15,6 +15,8 @@
 //! Not done here: deciding about retries, touching sagas, creating jobs.
 
 mod attempt;
+#[cfg(test)]
+mod fake_store;
 mod in_flight;
 mod limits;
 mod parking;
@@ -30,7 +32,7 @@ use crate::{
 use attempt::{PreparedAttempt, Settled};
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{ClaimLimits, LeaseToken, Stage, StoreResult, WorkerStore};
-use in_flight::{HeldBytes, InFlight, PAYLOAD_BYTES, STRETCH, Slot};
+use in_flight::{HeldBytes, InFlight, PAYLOAD_BYTES, STRETCH, Slot, are_all_in};
 use limits::Spacing;
 use parking::Parked;
 use report::Reporter;
@@ -151,7 +153,7 @@ impl Worker {
             () = shutdown.wait() => return Ok(Progress::IDLE),
         };
         let passes_over = !limits.skip.is_empty();
-        if passes_over && in_flight.passes_over_from(&limits.skip, std::time::Instant::now()).is_some() {
+        if passes_over && !self.may_find_beside(in_flight, &limits.skip) {
             return Ok(self.wait_for_the_skipped(in_flight, &limits.skip, shutdown).await);
         }
         match self.gate.pass(Instant::now()) {
@@ -160,16 +162,19 @@ impl Worker {
             ClaimAllowance::Closed(wait) => return Ok(Progress::Idle { until: Some(wait) }),
         }
         let hold = |bytes| Some(in_flight.hold(bytes, std::time::Instant::now()));
+        let asked = std::time::Instant::now();
         let mut work = self.claim(&limits, hold).await?;
         let claimed = work.claimed();
         let began = std::time::Instant::now();
-        work.give_back(|attempt| in_flight.has_no_room_for(attempt.request.body.len(), began));
+        work.give_back(|attempt| {
+            in_flight.has_no_room_for(attempt.subscription, attempt.request.body.len(), began)
+        });
         for done in work.settled.drain(..) {
             // Fails only when the reporter is gone; then the lease runs out.
             let _ = settled.send(done).await;
         }
         if passes_over {
-            in_flight.passed_over(&limits.skip, claimed > 0, began);
+            in_flight.passed_over(&limits.skip, claimed > 0, began - asked, began);
         }
         let slot_of = |attempt: &PreparedAttempt| in_flight.begin(attempt.subscription, began);
         let limited = work.take_limited(slot_of);
@@ -211,9 +216,18 @@ impl Worker {
         let timeout = self.config.http_timeout;
         tokio::spawn(async move {
             let done = attempt.carry_out(&client, timeout, &shutdown).await;
+            if done.shows_an_answer() {
+                slot.answered(std::time::Instant::now());
+            }
             let _ = settled.send(done).await;
             drop(slot);
         });
+    }
+
+    /// Whether a claim that passes over these subscriptions is worth its scan now.
+    fn may_find_beside(&self, in_flight: &InFlight, skipped: &[SubscriptionId]) -> bool {
+        self.signals.has_new_jobs_beside(skipped)
+            || in_flight.passes_over_from(skipped, std::time::Instant::now()).is_none()
     }
 
     /// Waits until one of the subscriptions that a claim had to pass over may have more in flight, or until something else
@@ -228,25 +242,38 @@ impl Worker {
             loop {
                 in_flight.changed().await;
                 let limits = in_flight.claim_limits(Self::BATCH, std::time::Instant::now());
-                if limits.is_some_and(|limits| skipped.iter().any(|id| !limits.skip.contains(id))) {
+                if limits.is_some_and(|limits| !are_all_in(skipped, &limits.skip)) {
                     return;
                 }
             }
         };
-        let woken = async {
-            if let Some(from) = in_flight.passes_over_from(skipped, std::time::Instant::now()) {
-                tokio::time::sleep_until(from.into()).await;
-            }
-            self.signals.woken(Stage::Worker).await;
-        };
         tokio::select! {
             () = freed => {}
-            () = woken => {}
+            () = self.told_of_jobs_beside(in_flight, skipped) => {}
             () = shutdown.wait() => {}
             // Jobs of other processes' making, should their wake-up be lost.
             () = tokio::time::sleep(Self::SKIPPED_POLL) => {}
         }
         Progress::Worked
+    }
+
+    /// Waits until there may be new jobs of other subscriptions than these. What nobody names is looked for when a scan is
+    /// worth it.
+    async fn told_of_jobs_beside(&self, in_flight: &InFlight, skipped: &[SubscriptionId]) {
+        while !self.signals.has_new_jobs_beside(skipped) {
+            let from = in_flight.passes_over_from(skipped, std::time::Instant::now());
+            let scan = async {
+                match from {
+                    _ if !self.signals.has_jobs_of_unknown() => std::future::pending().await,
+                    Some(from) => tokio::time::sleep_until(from.into()).await,
+                    None => {}
+                }
+            };
+            tokio::select! {
+                () = scan => return,
+                () = self.signals.woken(Stage::Worker) => {}
+            }
+        }
     }
 
     /// Waits until something may be claimed, and a little for company if few slots are free.
@@ -283,6 +310,7 @@ impl Worker {
         // Read before the claim is sent: the lease begins no earlier, so it lasts at least this long.
         let asked = Instant::now();
         let token = LeaseToken(random_i64());
+        self.signals.take_new_jobs();
         let batch =
             self.claims.noting(self.store.claim(limits, token.lasting(self.config.lease_duration)).await)?;
         if !batch.jobs.is_empty() {
@@ -320,3 +348,6 @@ impl Worker {
         Ok(Progress::of_batch(claimed, limit))
     }
 }
+
+#[cfg(test)]
+mod tests;

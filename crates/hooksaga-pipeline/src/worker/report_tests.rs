@@ -1,88 +1,11 @@
 //! Results that are refused, lost, or written late, over a store that misbehaves on demand.
 
 use super::{
-    super::{attempt::JobInfo, results::ClaimAllowance},
+    super::{attempt::JobInfo, fake_store::FakeStore, results::ClaimAllowance},
     *,
 };
-use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, SagaId, Timestamp};
-use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, LeaseRequest, LeaseToken, Started, Starting, Trace, WorkerBeat,
-};
-use std::sync::Mutex;
-
-/// Refuses every batch with job 13 in it; is away as often as told.
-#[derive(Default)]
-struct FakeStore {
-    away: Mutex<u32>,
-    calls: Mutex<Vec<Vec<i64>>>,
-    /// Batches larger than this take too long.
-    most: Option<usize>,
-    /// Whether the worker would claim while a batch is written, by call.
-    gate: Arc<ResultGate>,
-    claims: Mutex<Vec<bool>>,
-    written: Mutex<Vec<i64>>,
-    handed_back: Mutex<Vec<(Duration, Vec<i64>)>>,
-    parked: Mutex<Vec<JobId>>,
-}
-
-#[async_trait]
-impl WorkerStore for FakeStore {
-    async fn claim(&self, _: &ClaimLimits, _: LeaseRequest) -> StoreResult<ClaimedBatch> {
-        Err(StoreError::Other("nothing to claim here".to_owned()))
-    }
-
-    async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {
-        let jobs: Vec<JobId> = leases.iter().map(|lease| lease.job_id).collect();
-        self.parked.lock().unwrap().extend(&jobs);
-        Ok(jobs)
-    }
-
-    async fn unpark(&self, _: u32) -> StoreResult<u64> {
-        Ok(0)
-    }
-
-    async fn heartbeat(&self, _: &WorkerBeat) -> StoreResult<()> {
-        Ok(())
-    }
-
-    async fn leave(&self, _: i64) -> StoreResult<()> {
-        Ok(())
-    }
-
-    async fn start_limited(&self, _: &[Starting]) -> StoreResult<Vec<Started>> {
-        Ok(Vec::new())
-    }
-
-    async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
-        let jobs = leases.iter().map(|lease| lease.job_id.0).collect();
-        self.handed_back.lock().unwrap().push((delay, jobs));
-        Ok(leases.iter().map(|lease| lease.job_id).collect())
-    }
-
-    async fn report(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>> {
-        let jobs: Vec<_> = reports.iter().map(|report| report.lease.job_id.0).collect();
-        self.calls.lock().unwrap().push(jobs.clone());
-        self.claims.lock().unwrap().push(self.gate.pass(Instant::now()) == ClaimAllowance::Open);
-        if self.most.is_some_and(|most| jobs.len() > most) {
-            return Err(StoreError::TimedOut("lock timeout".to_owned()));
-        }
-        let mut away = self.away.lock().unwrap();
-        if *away > 0 {
-            *away -= 1;
-            return Err(StoreError::Unavailable("away".to_owned()));
-        }
-        if jobs.contains(&13) {
-            return Err(StoreError::Refused("thirteen".to_owned()));
-        }
-        self.written.lock().unwrap().extend(&jobs);
-        Ok(reports.iter().map(|report| report.lease.job_id).collect())
-    }
-
-    async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
-        Ok(Vec::new())
-    }
-}
+use hooksaga_store::{LeaseToken, Trace};
 
 fn about(job: i64) -> JobInfo {
     JobInfo {
@@ -149,7 +72,7 @@ async fn while_a_batch_is_halved_nothing_is_claimed() {
     let (store, _, _, reporter) = reporter_of(FakeStore { most: Some(2), ..FakeStore::default() });
     reporter.settle(finished(1..=4)).await;
     assert_eq!(*store.calls.lock().unwrap(), [vec![1, 2, 3, 4], vec![1, 2], vec![3, 4]]);
-    assert_eq!(*store.claims.lock().unwrap(), [true, false, false]);
+    assert_eq!(*store.would_claim.lock().unwrap(), [true, false, false]);
     assert_eq!(store.gate.pass(Instant::now()), ClaimAllowance::Open, "all of it is written");
 }
 

@@ -408,6 +408,22 @@ proptest! {
         prop_assert!(demands.iter().all(|demand| demand.last_turn > 0));
     }
 
+    /// Four slots are enough for everybody to be tried, and even then no more is handed out.
+    #[test]
+    fn with_few_slots_everybody_gets_a_turn(
+        capacity in 4_u32..16, count in 1_usize..=30,
+        standing in select(vec![Standing::New, Standing::Unconfirmed, Standing::Unreachable, answering(5), answering(900)]),
+    ) {
+        let mut demands = vec![Demand { waiting: 1, ..greedy(standing) }; count];
+        let mut turn = 0;
+        for _ in 0..count {
+            admit(capacity, &mut demands, &mut turn);
+            prop_assert!(total(&demands) <= u64::from(capacity) * SLOT);
+            demands.iter_mut().for_each(|demand| demand.open = 0);
+        }
+        prop_assert!(demands.iter().all(|demand| demand.last_turn > 0));
+    }
+
     /// The order of the demands makes no difference: whose turn it is does.
     #[test]
     fn order_makes_no_difference(capacity in capacities(), mut demands in vec(demands(), 1..60), by in 0_usize..60) {
@@ -423,9 +439,10 @@ proptest! {
     }
 }
 
-/// The last free slot goes to those who have nothing, one after another, and not to the one with least.
+/// The last free slot goes to those who have nothing, one after another, and not to the one with least. Light jobs may fill
+/// the last slot but one.
 fn last_slot(demand: &Demand) -> bool {
-    demand.open == 1 && (demand.standing == Standing::New || weight(demand) < SLOT)
+    (demand.open == 1 && demand.standing == Standing::New) || (weight(demand) < SLOT && holds(demand) <= SLOT)
 }
 
 /// The rule by hand, with 64 slots.
@@ -464,6 +481,27 @@ fn the_last_two_slots() {
     let mut demands = vec![Demand { waiting: 0, open: 1, ..greedy(answering(850)) }; 14];
     demands.extend([greedy(answering(850)), greedy(Standing::Unreachable), new, new, quick, quick, quick]);
     assert_eq!(allot(16, &demands)[14..], [0, 0, 0, 1, 1, 1, 0], "of the new ones the newest");
+}
+
+/// Endpoints that hang have all the slots that they may have: a quick one has more than one job open all the same, and leaves
+/// room for another.
+#[test]
+fn a_quick_endpoint_fills_a_slot_beside_any_number_that_hang() {
+    for capacity in [16, 23, 24, 64] {
+        let hung = Demand { waiting: 0, open: 1, ..greedy(Standing::Unreachable) };
+        let mut demands = vec![hung; usize::try_from(most_of_silent(capacity)).unwrap()];
+        demands.push(greedy(answering(1)));
+        let mut turn = 0;
+        for _ in 0..8 {
+            admit(capacity, &mut demands, &mut turn);
+        }
+        assert!(demands.last().unwrap().open >= 8, "{:?} of {capacity}", demands.last());
+        for _ in 0..8 {
+            demands.push(Demand { waiting: 1, ..greedy(answering(1)) });
+            admit(capacity, &mut demands, &mut turn);
+            assert_eq!(demands.last().unwrap().open, 1, "of {capacity}");
+        }
+    }
 }
 
 /// Endpoints that were quick slow down, or hang, with thousands of jobs open: others still find room.

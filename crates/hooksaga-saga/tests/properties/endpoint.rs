@@ -99,28 +99,32 @@ fn standings_of_a_life() {
     let start = Instant::now();
     let at = |after| start + millis(after);
     let mut endpoint = Endpoint::default();
-    assert_eq!(endpoint.standing(at(900_000)), Standing::New);
+    assert_eq!(endpoint.standing(Duration::ZERO, at(900_000)), Standing::New);
     assert!(endpoint.is_idle() && endpoint.last_activity().is_none());
     endpoint.admitted(4, start);
-    assert_eq!(endpoint.standing(at(500)), Standing::New);
-    assert_eq!(endpoint.standing(at(501)), Standing::Unreachable, "silent for too long");
+    assert_eq!(endpoint.standing(Duration::ZERO, at(500)), Standing::New);
+    assert_eq!(endpoint.standing(Duration::ZERO, at(501)), Standing::Unreachable, "silent for too long");
     endpoint.answered(EndpointReaction::Served, millis(800), at(800));
     let answering = Standing::Answering { latency: millis(800) };
-    assert_eq!(endpoint.standing(at(800)), answering);
-    assert_eq!(endpoint.standing(at(2_400)), answering, "it takes its time");
-    assert_eq!(endpoint.standing(at(2_401)), Standing::Unconfirmed);
-    assert_eq!(endpoint.standing(at(4_000)), Standing::Unconfirmed);
-    assert_eq!(endpoint.standing(at(4_001)), Standing::Unreachable);
+    assert_eq!(endpoint.standing(Duration::ZERO, at(800)), answering);
+    assert_eq!(endpoint.standing(Duration::ZERO, at(2_400)), answering, "it takes its time");
+    assert_eq!(endpoint.standing(Duration::ZERO, at(2_401)), Standing::Unconfirmed);
+    assert_eq!(endpoint.standing(Duration::ZERO, at(4_000)), Standing::Unconfirmed);
+    assert_eq!(endpoint.standing(Duration::ZERO, at(4_001)), Standing::Unreachable);
     endpoint.answered(EndpointReaction::Refused, millis(800), at(4_100));
     endpoint.answered(EndpointReaction::Unreachable, millis(15_000), at(4_200));
-    assert_eq!(endpoint.standing(at(4_200)), Standing::Unreachable);
+    assert_eq!(endpoint.standing(Duration::ZERO, at(4_200)), Standing::Unreachable);
     assert!(!endpoint.is_idle());
     endpoint.answered(EndpointReaction::Throttled, millis(800), at(4_300));
     assert!(
-        matches!(endpoint.standing(at(4_300)), Standing::Answering { latency } if latency > millis(2_000))
+        matches!(endpoint.standing(Duration::ZERO, at(4_300)), Standing::Answering { latency } if latency > millis(2_000))
     );
     assert!(endpoint.is_idle() && endpoint.last_activity() == Some(at(4_300)));
-    assert_eq!(endpoint.standing(at(90_000)), Standing::Unconfirmed, "nothing open, nothing silent");
+    assert_eq!(
+        endpoint.standing(Duration::ZERO, at(90_000)),
+        Standing::Unconfirmed,
+        "nothing open, nothing silent"
+    );
 }
 
 #[test]
@@ -129,15 +133,18 @@ fn a_count_corrects_what_was_missed() {
     let mut endpoint = Endpoint::default();
     endpoint.admitted(10, start);
     endpoint.set_open(3, start + millis(400));
-    assert_eq!((endpoint.open(), endpoint.standing(start + millis(600))), (3, Standing::Unreachable));
+    assert_eq!(
+        (endpoint.open(), endpoint.standing(Duration::ZERO, start + millis(600))),
+        (3, Standing::Unreachable)
+    );
     endpoint.set_open(0, start + millis(600));
-    assert_eq!(endpoint.standing(start + millis(9_000)), Standing::New);
+    assert_eq!(endpoint.standing(Duration::ZERO, start + millis(9_000)), Standing::New);
     endpoint.set_open(2, start + millis(9_000));
-    assert_eq!(endpoint.standing(start + millis(9_400)), Standing::New);
+    assert_eq!(endpoint.standing(Duration::ZERO, start + millis(9_400)), Standing::New);
     endpoint.answered(EndpointReaction::Served, QUICK, start);
-    let demand = endpoint.demand(7, 5, 3, start);
+    let demand = endpoint.demand(7, 5, 3, endpoint.standing(Duration::ZERO, start));
     assert_eq!((demand.open, demand.waiting, demand.window, demand.last_turn), (1, 7, 5, 5));
-    assert_eq!(demand.standing, endpoint.standing(start));
+    assert_eq!(demand.standing, endpoint.standing(Duration::ZERO, start));
 }
 
 proptest! {
@@ -164,7 +171,7 @@ proptest! {
                 EndpointReaction::Throttled | EndpointReaction::Unreachable => (window / 2).max(1)..=window,
             };
             prop_assert!(allowed.contains(&endpoint.window()));
-            prop_assert_eq!(endpoint.standing(now) == Standing::Unreachable, answer == EndpointReaction::Unreachable);
+            prop_assert_eq!(endpoint.standing(Duration::ZERO, now) == Standing::Unreachable, answer == EndpointReaction::Unreachable);
         }
     }
 }
@@ -180,7 +187,8 @@ fn one_that_failed_elsewhere_stands_as_if_it_had_failed_here() {
         }
         assert!(remembered.is_idle());
         assert_eq!(remembered.window(), seen.window(), "{code}");
-        let unreachable = |endpoint: &Endpoint| endpoint.standing(now) == Standing::Unreachable;
+        let unreachable =
+            |endpoint: &Endpoint| endpoint.standing(Duration::ZERO, now) == Standing::Unreachable;
         assert_eq!(unreachable(&remembered), unreachable(&seen), "{code}");
     }
 }
@@ -194,13 +202,13 @@ fn a_response_shows_for_a_moment_that_an_endpoint_answers() {
         (0..jobs).for_each(|_| endpoint.answered(EndpointReaction::Served, QUICK, start));
     }
     let answering = Standing::Answering { latency: QUICK };
-    assert_eq!(endpoint.standing(start + millis(150)), answering);
-    assert_eq!(endpoint.standing(start + millis(151)), Standing::Unconfirmed);
+    assert_eq!(endpoint.standing(Duration::ZERO, start + millis(150)), answering);
+    assert_eq!(endpoint.standing(Duration::ZERO, start + millis(151)), Standing::Unconfirmed);
     let later = start + millis(9_000);
     endpoint.admitted(2, later);
-    assert_eq!(endpoint.standing(later), Standing::Unconfirmed);
+    assert_eq!(endpoint.standing(Duration::ZERO, later), Standing::Unconfirmed);
     endpoint.answered(EndpointReaction::Refused, QUICK, later);
-    assert_eq!(endpoint.standing(later), answering, "any response will do");
-    assert_eq!(endpoint.standing(later + millis(500)), Standing::Unconfirmed);
-    assert_eq!(endpoint.standing(later + millis(501)), Standing::Unreachable, "one is open");
+    assert_eq!(endpoint.standing(Duration::ZERO, later), answering, "any response will do");
+    assert_eq!(endpoint.standing(Duration::ZERO, later + millis(500)), Standing::Unconfirmed);
+    assert_eq!(endpoint.standing(Duration::ZERO, later + millis(501)), Standing::Unreachable, "one is open");
 }

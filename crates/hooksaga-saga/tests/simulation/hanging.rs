@@ -107,7 +107,7 @@ fn an_endpoint_at_full_load_begins_to_hang() {
     while world.now < hangs_at + Duration::from_secs(1) {
         world.tick();
     }
-    let silent = world.subscriptions[0].observed.standing(world.start + world.now);
+    let silent = world.subscriptions[0].observed.standing(Duration::ZERO, world.start + world.now);
     assert_eq!(silent, Standing::Unreachable);
     for _ in 0..1_000 {
         if world.now.as_millis().is_multiple_of(100) {
@@ -193,6 +193,41 @@ fn a_healthy_endpoint_beside_a_trickle_to_many_that_begin_to_hang() {
         let waited = world.subscriptions[count].longest_wait;
         let what = format!("{count} with an event every {every} ms, {capacity} slots");
         assert!(waited <= Duration::from_millis(10), "{waited:?} beside {what}");
+    }
+}
+
+/// FB-1: the same, as `hooksaga bench` measures it: the p95 of a healthy endpoint that gets many events a second. Also if its
+/// worker rests after claims that found nothing, ten times as long as such a claim took (where another process creates the jobs).
+#[test]
+fn a_busy_healthy_endpoint_beside_a_trickle_to_many_that_begin_to_hang() {
+    const TRICKLE_TO: usize = 1_000;
+    const EVERY: usize = 5_000;
+    let (hangs_at, end) = (Duration::from_secs(6), Duration::from_secs(13));
+    for (capacity, millis, per_second) in [(16, 1, 300), (16, 5, 100), (64, 10, 300), (512, 30, 300)] {
+        for rests in [0, 20].map(Duration::from_millis) {
+            let trickle = (0..TRICKLE_TO).map(|_| hangs_from(hangs_at));
+            let mut world = World::new(capacity, trickle.chain([answers_in(millis)]).collect());
+            (world.tick, world.written_after) = (Duration::from_millis(2), Duration::from_millis(4));
+            world.rests = rests;
+            let mut sent = 0;
+            while world.now < end {
+                let now = world.now;
+                if now == hangs_at {
+                    world.subscriptions[TRICKLE_TO].waits_of_each.clear();
+                }
+                let passed = usize::try_from(now.as_millis()).unwrap();
+                for number in (0..TRICKLE_TO).filter(|number| passed % EVERY == number * 5 / 2 * 2) {
+                    world.subscriptions[number].receive(1, now);
+                }
+                let due = passed * per_second / 1_000;
+                world.subscriptions[TRICKLE_TO].receive(due - sent, now);
+                sent = due;
+                world.tick();
+            }
+            let waited = world.subscriptions[TRICKLE_TO].p95_wait();
+            let what = format!("{capacity} slots, an endpoint that takes {millis} ms, rests of {rests:?}");
+            assert!(waited <= Duration::from_millis(100), "{waited:?}: {what}");
+        }
     }
 }
 

@@ -1,19 +1,23 @@
-//! Orchestrator, workers and endpoints in simulated time, around the real [`Endpoint`] and [`allot`].
+//! Orchestrator, workers and endpoints in simulated time, around the real [`Endpoint`], [`allot`] and [`WorkerSlots`].
 //!
-//! Every tick of 5 ms an orchestrator applies the results of the last tick, asks for an allotment and creates the
-//! jobs; a worker starts them in the order of admission as far as slots are free. No subscription takes more than two
-//! thirds of what the others leave. The last eighth of the slots is for those with nothing in flight, one job each.
+//! Every tick an orchestrator applies the results that were written, asks for an allotment and creates the jobs; a worker
+//! starts them in the order of admission as far as it may. After a claim that found nothing beside those that it passed over
+//! it may rest.
 
 mod hanging;
 mod throttling;
 
-use hooksaga_saga::{Demand, Endpoint, EndpointReaction, allot};
+use hooksaga_saga::{Attempts, Demand, Endpoint, EndpointReaction, SubscriptionId, WorkerSlots, allot};
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
 const TICK: Duration = Duration::from_millis(5);
+/// Attempts that last longer are not likely to end within the next few milliseconds.
+const FOR_LONG: Duration = Duration::from_millis(500);
+/// Responses show for so long that an endpoint answers.
+const A_MOMENT: Duration = Duration::from_millis(150);
 
 /// How an endpoint behaves: the answer to a request that comes while `serving` others are being served.
 type Behaviour = Box<dyn Fn(Duration, usize) -> (EndpointReaction, Duration)>;
@@ -32,6 +36,12 @@ struct Running {
     ends: Duration,
 }
 
+impl Running {
+    fn holds_a_slot(&self, now: Duration) -> bool {
+        self.ends > now
+    }
+}
+
 /// A subscription, its endpoint, and what became of its deliveries.
 struct Subscription {
     observed: Endpoint,
@@ -42,6 +52,8 @@ struct Subscription {
     waits_since: u64,
     waiting: VecDeque<Delivery>,
     running: Vec<Running>,
+    /// When its attempts had responses, or will have.
+    responses: VecDeque<Duration>,
     /// Jobs in the queue of the workers.
     queued: usize,
     requests: u32,
@@ -50,6 +62,8 @@ struct Subscription {
     dead: u32,
     /// The longest that a due delivery waited for its start.
     longest_wait: Duration,
+    /// How long each waited.
+    waits_of_each: Vec<Duration>,
 }
 
 impl Subscription {
@@ -62,12 +76,14 @@ impl Subscription {
             waits_since: 0,
             waiting: VecDeque::new(),
             running: Vec::new(),
+            responses: VecDeque::new(),
             queued: 0,
             requests: 0,
             served: 0,
             refused: 0,
             dead: 0,
             longest_wait: Duration::ZERO,
+            waits_of_each: Vec::new(),
         }
     }
 
@@ -80,6 +96,20 @@ impl Subscription {
         self.waiting.extend(std::iter::repeat_n(Delivery { attempts: 0, due: now }, deliveries));
     }
 
+    fn attempts(&mut self, now: Duration) -> Attempts {
+        self.responses.retain(|at| *at + A_MOMENT > now);
+        let responses = self.responses.iter().filter(|at| **at <= now).count();
+        let in_flight = self.running.iter().filter(|one| one.holds_a_slot(now)).count();
+        let [in_flight, responses] = [in_flight, responses].map(|count| u32::try_from(count).unwrap());
+        Attempts { in_flight, responses }
+    }
+
+    /// The 95th percentile.
+    fn p95_wait(&mut self) -> Duration {
+        self.waits_of_each.sort_unstable();
+        self.waits_of_each[self.waits_of_each.len() * 95 / 100]
+    }
+
     fn due(&self, now: Duration) -> usize {
         self.waiting.iter().filter(|delivery| delivery.due <= now).count()
     }
@@ -87,6 +117,13 @@ impl Subscription {
 
 struct World {
     capacity: u32,
+    tick: Duration,
+    /// How long after a response it is known to the orchestrator.
+    written_after: Duration,
+    /// How long the worker rests after a claim that found nothing.
+    rests: Duration,
+    /// Until then, unless one may be claimed that was passed over.
+    rests_until: (Duration, Vec<SubscriptionId>),
     start: Instant,
     now: Duration,
     turn: u64,
@@ -101,6 +138,10 @@ impl World {
     fn new(capacity: u32, subscriptions: Vec<Subscription>) -> Self {
         Self {
             capacity,
+            tick: TICK,
+            written_after: Duration::ZERO,
+            rests: Duration::ZERO,
+            rests_until: (Duration::ZERO, Vec::new()),
             start: Instant::now(),
             now: Duration::ZERO,
             turn: 0,
@@ -111,7 +152,7 @@ impl World {
     }
 
     fn tick(&mut self) {
-        self.now += TICK;
+        self.now += self.tick;
         self.apply();
         self.admit();
         self.work();
@@ -120,8 +161,10 @@ impl World {
     /// 5 attempts, a second after the first failure, doubling.
     fn apply(&mut self) {
         let (now, at) = (self.now, self.start + self.now);
+        let written_after = self.written_after;
         for subscription in &mut self.subscriptions {
-            for ended in subscription.running.extract_if(.., |running| running.ends <= now) {
+            let is_written = |running: &mut Running| running.ends + written_after <= now;
+            for ended in subscription.running.extract_if(.., is_written) {
                 subscription.observed.answered(ended.answer, ended.ends - ended.started, at);
                 let attempts = ended.delivery.attempts + 1;
                 match ended.answer {
@@ -148,7 +191,8 @@ impl World {
         }
         let demand = |subscription: &Subscription| {
             let due = u32::try_from(subscription.due(now)).unwrap();
-            subscription.observed.demand(due, subscription.last_turn, subscription.waits_since, at)
+            let standing = subscription.observed.standing(Duration::ZERO, at);
+            subscription.observed.demand(due, subscription.last_turn, subscription.waits_since, standing)
         };
         let demands: Vec<Demand> = self.subscriptions.iter().map(demand).collect();
         self.given = allot(self.capacity, &demands);
@@ -173,14 +217,18 @@ impl World {
                 let serving = subscription
                     .running
                     .iter()
-                    .filter(|other| other.answer == EndpointReaction::Served)
+                    .filter(|other| other.answer == EndpointReaction::Served && other.holds_a_slot(self.now))
                     .count();
                 let (answer, takes) = (subscription.behaviour)(self.now, serving);
                 let (started, ends) = (self.now, self.now + takes);
                 subscription.queued -= 1;
+                if answer != EndpointReaction::Unreachable {
+                    subscription.responses.push_back(ends);
+                }
                 subscription.running.push(Running { delivery: *delivery, answer, started, ends });
                 subscription.requests += 1;
                 subscription.longest_wait = subscription.longest_wait.max(self.now - delivery.due);
+                subscription.waits_of_each.push(self.now - delivery.due);
             }
             if claimed.is_empty() {
                 return;
@@ -190,29 +238,35 @@ impl World {
 
     /// As a worker claims: in the order of admission, past the subscriptions that hold their part already.
     fn claim(&mut self) -> Vec<(usize, Delivery)> {
-        let slots = usize::try_from(self.capacity).unwrap();
-        let held: Vec<usize> =
-            self.subscriptions.iter().map(|subscription| subscription.running.len()).collect();
-        let free = slots - held.iter().sum::<usize>();
-        if free == 0 || self.queue.is_empty() {
+        let now = self.now;
+        let running = || self.subscriptions.iter().flat_map(|subscription| &subscription.running);
+        let count = |which: &dyn Fn(&Running) -> bool| {
+            u32::try_from(running().filter(|one| one.holds_a_slot(now) && which(one)).count()).unwrap()
+        };
+        let free = self.capacity - count(&|_| true);
+        if free == 0 {
             return Vec::new();
         }
-        let two_thirds = |slots: usize| (slots - slots / 3).max(1);
-        let kept = (slots / 8).max(1);
-        let most = if free > kept { two_thirds(free).min(free - kept) } else { 1 };
-        let may_have = |held: usize| match held {
-            0 => most,
-            _ if free > kept => two_thirds(free + held).saturating_sub(held).min(most),
-            _ => 0,
+        let held_for_long = count(&|one| one.started + FOR_LONG <= now);
+        let slots = WorkerSlots { all: self.capacity, free, held_for_long };
+        let attempts = (0_i64..)
+            .zip(&mut self.subscriptions)
+            .map(|(number, subscription)| (SubscriptionId(number), subscription.attempts(now)));
+        let claimable = slots.claimable(1000, attempts.filter(|(_, attempts)| attempts.in_flight > 0));
+        let (rests_until, passed_over) = &self.rests_until;
+        if now < *rests_until && passed_over.iter().all(|id| claimable.skip.contains(id)) {
+            return Vec::new();
+        }
+        let is_passed_over = |number: usize| {
+            let id = SubscriptionId(i64::try_from(number).unwrap());
+            claimable.skip.binary_search(&id).is_ok()
         };
         let mut claimed = Vec::new();
         let mut passed_over = VecDeque::new();
-        let jobs =
-            held.iter().filter(|held| may_have(**held) >= most.div_ceil(2)).map(|held| may_have(*held)).min();
-        while claimed.len() < jobs.unwrap_or(most)
+        while claimed.len() < usize::try_from(claimable.jobs).unwrap()
             && let Some((number, delivery)) = self.queue.pop_front()
         {
-            if may_have(held[number]) < most.div_ceil(2) {
+            if is_passed_over(number) {
                 passed_over.push_back((number, delivery));
             } else {
                 claimed.push((number, delivery));
@@ -220,6 +274,9 @@ impl World {
         }
         passed_over.append(&mut self.queue);
         self.queue = passed_over;
+        if claimed.is_empty() && !claimable.skip.is_empty() {
+            self.rests_until = (now + self.rests, claimable.skip);
+        }
         claimed
     }
 }
