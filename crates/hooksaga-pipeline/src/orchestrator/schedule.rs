@@ -8,7 +8,7 @@
 use super::{Orchestrator, lanes::Lanes};
 use crate::{DELIVERY_LOG_TARGET, Progress};
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{Move, ScheduledSaga, Stage, StoreResult};
+use hooksaga_store::{Move, ScheduledSaga, StoreResult};
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
