@@ -7,20 +7,19 @@
 use hooksaga_saga::EventId;
 use hooksaga_store::{Examined, LargeEvent, RoutedEvent};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     ops::Bound,
     time::{Duration, Instant},
 };
 
 #[derive(Debug)]
 pub(super) struct LargeEvents {
-    /// When the first pass that left a large event half routed ended.
-    pub(super) began: Instant,
     /// When a large event was last worked on.
     pub(super) last_step: Instant,
     /// Large events that wait: by tenant, and in each tenant by type.
     waiting: Ring<Ring<BTreeSet<EventId>>>,
-    known: HashSet<EventId>,
+    /// How long steps that began with each of them have waited, in all.
+    known: HashMap<EventId, Duration>,
     /// Events that somebody else had locked, or that have left the queue.
     passed_over: HashSet<EventId>,
     /// The last event up to which the queue has been examined.
@@ -41,10 +40,9 @@ impl LargeEvents {
 
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            began: now,
             last_step: now,
             waiting: Ring::default(),
-            known: HashSet::new(),
+            known: HashMap::new(),
             passed_over: HashSet::new(),
             reached: EventId(0),
             newest: EventId(0),
@@ -71,7 +69,7 @@ impl LargeEvents {
 
     /// Whether this event is still to be examined.
     pub(super) fn is_new(&self, event: EventId) -> bool {
-        !self.known.contains(&event) && !self.passed_over.contains(&event)
+        !self.known.contains_key(&event) && !self.passed_over.contains(&event)
     }
 
     /// Notes what became of these events.
@@ -82,7 +80,7 @@ impl LargeEvents {
         for LargeEvent { event_id, tenant, event_type } in &examined.large {
             if self.known.len() < Self::MOST {
                 self.passed_over.remove(event_id);
-                self.known.insert(*event_id);
+                self.known.insert(*event_id, Duration::ZERO);
                 self.waiting.member(tenant).member(event_type).insert(*event_id);
             }
         }
@@ -95,10 +93,21 @@ impl LargeEvents {
         self.reached = if self.known.len() < Self::MOST { event } else { self.newest };
     }
 
+    /// How long the steps of the event whose turn is next have waited, in all.
+    pub(super) fn next_has_waited(&self) -> Duration {
+        let next = self.waiting.peek().and_then(Ring::peek).and_then(BTreeSet::first);
+        next.and_then(|event| self.known.get(event)).copied().unwrap_or_default()
+    }
+
     /// The next turn: the oldest events of one type of one tenant. Tenants take turns, and so do the types of each.
-    pub(super) fn turn(&mut self, most: usize) -> Vec<EventId> {
+    pub(super) fn turn(&mut self, most: usize, now: Instant) -> Vec<EventId> {
         let events = self.waiting.next().and_then(Ring::next);
-        events.map(|events| events.iter().copied().take(most).collect()).unwrap_or_default()
+        let events: Vec<EventId> =
+            events.map(|events| events.iter().copied().take(most).collect()).unwrap_or_default();
+        if let Some(waited) = events.first().and_then(|event| self.known.get_mut(event)) {
+            *waited += now.saturating_duration_since(self.last_step);
+        }
+        events
     }
 
     /// Notes what became of a turn's events. What is not routed to its end goes on with the next turn of its type.
@@ -145,10 +154,18 @@ impl<T: Default> Ring<T> {
 }
 
 impl<T> Ring<T> {
-    fn next(&mut self) -> Option<&mut T> {
+    fn next_entry(&self) -> Option<(&String, &T)> {
         let behind = (Bound::Excluded(self.last.as_str()), Bound::Unbounded);
-        let next = self.members.range::<str, _>(behind).next().or_else(|| self.members.first_key_value());
-        self.last = next?.0.clone();
+        self.members.range::<str, _>(behind).next().or_else(|| self.members.first_key_value())
+    }
+
+    /// Whose turn is next.
+    fn peek(&self) -> Option<&T> {
+        self.next_entry().map(|(_, member)| member)
+    }
+
+    fn next(&mut self) -> Option<&mut T> {
+        self.last = self.next_entry()?.0.clone();
         self.members.get_mut(&self.last)
     }
 
@@ -184,19 +201,19 @@ mod tests {
         let mut crowd = crowd(now, queue.map(|(event, tenant, kind)| large(event, tenant, kind)).into());
         let mut turns = Vec::new();
         while !crowd.is_empty() {
-            let turn = crowd.turn(2);
+            let turn = crowd.turn(2, now);
             turns.push(turn.iter().map(|event| event.0).collect::<Vec<_>>());
             crowd.stepped(&turn, &[], now);
         }
         assert_eq!(turns, [vec![1, 2], vec![4], vec![3], vec![5]]);
-        assert_eq!(crowd.turn(2), []);
+        assert_eq!(crowd.turn(2, now), []);
     }
 
     #[test]
     fn what_is_not_routed_to_its_end_has_another_turn() {
         let now = Instant::now();
         let mut crowd = crowd(now, (1..=3).map(|event| large(event, "a", "x")).collect());
-        let turn = crowd.turn(3);
+        let turn = crowd.turn(3, now);
         let routed = |event, complete| RoutedEvent {
             event_id: EventId(event),
             tenant: String::new(),
@@ -208,7 +225,24 @@ mod tests {
             unwanted: false,
         };
         crowd.stepped(&turn, &[routed(1, true), routed(2, false)], now);
-        assert_eq!(crowd.turn(3), [EventId(2), EventId(3)]);
+        assert_eq!(crowd.turn(3, now), [EventId(2), EventId(3)]);
+    }
+
+    /// One that has waited long enough does not make the next one wait less.
+    #[test]
+    fn each_event_waits_by_itself() {
+        let now = Instant::now();
+        let mut crowd = crowd(now, (1..=2).map(|event| large(event, "a", "x")).collect());
+        let step = Duration::from_millis(250);
+        assert_eq!(crowd.next_has_waited(), Duration::ZERO);
+        for steps in 1..=3 {
+            let first = crowd.turn(1, now + steps * step);
+            assert_eq!(first, [EventId(1)]);
+            assert_eq!(crowd.next_has_waited(), steps * step);
+            crowd.last_step = now + steps * step;
+        }
+        crowd.stepped(&[EventId(1)], &[], now + 3 * step);
+        assert_eq!(crowd.next_has_waited(), Duration::ZERO, "it is the second one's turn");
     }
 
     #[test]
@@ -225,7 +259,7 @@ mod tests {
             newest,
             "there is no room for what a look from the beginning would find"
         );
-        let half = crowd.turn(LargeEvents::MOST / 2);
+        let half = crowd.turn(LargeEvents::MOST / 2, now);
         crowd.stepped(&half, &[], now);
         now += LargeEvents::SWEPT_EVERY;
         assert_eq!((crowd.begin(now), crowd.is_new(EventId(last))), (EventId(0), true));

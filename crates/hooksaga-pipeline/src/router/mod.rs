@@ -64,7 +64,7 @@ impl Router {
     const CROWD_STEP: u32 = 500;
     /// The longest that such a pass waits for the scheduler: endpoints that are slow may keep it busy for ever.
     const CROWD_WAITS: Duration = Duration::from_millis(250);
-    /// After this long large events wait no more for the scheduler.
+    /// After this long in all a large event waits no more for the scheduler.
     const CROWD_HELD: Duration = Duration::from_secs(5);
     const NAME: &str = "router";
 
@@ -128,7 +128,7 @@ impl Router {
         if let Some(wait) = self.crowd_waits(crowd, now) {
             return Ok(Some(Progress::of_batch(routed, u32::MAX).or_after(Some(wait))));
         }
-        let events = crowd.turn(Self::TURN);
+        let events = crowd.turn(Self::TURN, now);
         let sagas = self.sagas.get().min(Self::CROWD_STEP);
         let batch = self.sagas.noting(self.store.route_listed(&events, sagas, self.default_limit).await)?;
         self.account(&batch.events, now);
@@ -173,7 +173,7 @@ impl Router {
     /// How long the next step of a large event has to wait at most; `None` if it need not.
     fn crowd_waits(&self, crowd: &LargeEvents, now: Instant) -> Option<Duration> {
         let left = Self::CROWD_WAITS.saturating_sub(now.saturating_duration_since(crowd.last_step));
-        if left.is_zero() || now.saturating_duration_since(crowd.began) > Self::CROWD_HELD {
+        if left.is_zero() || crowd.next_has_waited() >= Self::CROWD_HELD {
             self.signals.crowd_goes_on();
             return None;
         }

@@ -173,19 +173,21 @@ async fn endpoints_that_are_busy_for_ever_hold_no_large_event_up() {
     assert_eq!(passes(&queue), [2000], "without a large event there is nothing to wait for");
 }
 
+/// One that comes after it waits again.
 #[tokio::test]
-async fn large_events_wait_five_seconds_in_all() {
-    let (router, queue, signals) = router(&[100_000]);
+async fn a_large_event_waits_five_seconds_in_all() {
+    let (router, queue, signals) = router(&[3000, 1000]);
     router.run_once().await.unwrap();
     signals.set_busy(100_000);
     assert!(!router.run_once().await.unwrap().did_work(), "its next step waits");
     let mut crowd = router.crowd.lock().await;
-    let began = &mut crowd.as_mut().unwrap().began;
-    *began = began.checked_sub(Router::CROWD_HELD).unwrap();
+    let last_step = &mut crowd.as_mut().unwrap().last_step;
+    *last_step = last_step.checked_sub(Router::CROWD_HELD).unwrap();
     drop(crowd);
     assert_eq!(router.run_once().await.unwrap(), Progress::Worked);
     assert_eq!(router.run_once().await.unwrap(), Progress::Worked);
     assert_eq!(passes(&queue), [2000, Router::CROWD_STEP, Router::CROWD_STEP]);
+    assert!(!router.run_once().await.unwrap().did_work(), "the other one waits");
 }
 
 #[tokio::test]

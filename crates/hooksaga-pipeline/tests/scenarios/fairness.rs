@@ -160,30 +160,34 @@ async fn an_endpoint_that_was_quick_and_then_hangs_leaves_slots_for_another() {
     );
 }
 
-/// Sends an event to `/quiet` every 100 ms while everything runs, and returns how long the slowest took.
-async fn slowest_of_quiet(world: &World, pipeline: &Pipeline, events: usize) -> Duration {
+/// Sends thirty events to `/quiet`, one every 100 ms, while everything runs: none waits for long, and few notice anything.
+async fn assert_quiet_is_quick(world: &World, pipeline: &Pipeline) {
+    const EVENTS: usize = 30;
     let shutdown = Shutdown::new();
     let test = async {
-        let mut slowest = Duration::ZERO;
+        let mut took = Vec::new();
         let before = world.receiver.deliveries("/quiet").len();
-        for number in 1..=events {
+        for number in 1..=EVENTS {
             tokio::time::sleep(Duration::from_millis(100)).await;
             let sent = Instant::now();
             world.append("quiet", 1).await;
             pipeline.signals.wake(Stage::Router);
             world.receiver.wait_for("/quiet", before + number, Duration::from_secs(20)).await;
-            slowest = slowest.max(sent.elapsed());
+            took.push(sent.elapsed());
         }
         shutdown.trigger();
-        slowest
+        took
     };
-    let (.., slowest) = tokio::join!(
+    let (.., mut took) = tokio::join!(
         pipeline.router.run(&shutdown),
         pipeline.worker.run(&shutdown),
         pipeline.orchestrator.run(&shutdown),
         test
     );
-    slowest
+    took.sort_unstable();
+    let (median, slowest) = (took[EVENTS / 2], took[EVENTS - 1]);
+    assert!(median < Duration::from_millis(100), "{median:?}");
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
 }
 
 /// Many endpoints that are known to be quick hang together, each with a backlog: one that answers does not notice.
@@ -213,8 +217,7 @@ async fn endpoints_that_answered_before_and_hang_together_hold_up_nobody() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     world.append("known", 20).await;
     while pipeline.router.run_once().await.unwrap().did_work() {}
-    let slowest = slowest_of_quiet(&world, &pipeline, 30).await;
-    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    assert_quiet_is_quick(&world, &pipeline).await;
 }
 
 /// Endpoints that hang, with payloads that are more than a worker may hold.
@@ -235,6 +238,5 @@ async fn large_payloads_that_nobody_takes_stop_nobody() {
         world.stores.ingest.append(&[large]).await.unwrap();
     }
     while pipeline.router.run_once().await.unwrap().did_work() {}
-    let slowest = slowest_of_quiet(&world, &pipeline, 30).await;
-    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    assert_quiet_is_quick(&world, &pipeline).await;
 }
