@@ -100,6 +100,7 @@ pub async fn connect(options: ServerOptions) -> StoreResult<PostgresDatabase> {
     ready(&reader).await?;
     let correlations = Arc::new(Correlations::default());
     let operator = pool(Role::DeadLetterOperator)?;
+    let queue = roles::Router::frontier();
 
     let listener = SessionKind::Component { role: Role::ApiReader, schema: schema.as_deref() }
         .configuration(&options)?;
@@ -107,7 +108,11 @@ pub async fn connect(options: ServerOptions) -> StoreResult<PostgresDatabase> {
         ingest: Arc::new(roles::Ingest(pool(Role::EventIngestWriter)?)),
         admin: Arc::new(roles::Admin(pool(Role::SubscriptionAdmin)?)),
         verifier: Arc::new(roles::Verifier(pool(Role::SubscriptionVerifier)?)),
-        router: Arc::new(roles::Router::new(deferred(Role::RouterWorker)?, correlations.clone())),
+        router: Arc::new(roles::Router::new(
+            deferred(Role::RouterWorker)?,
+            queue.clone(),
+            correlations.clone(),
+        )),
         orchestrator: Arc::new(roles::Orchestrator::new(
             deferred(Role::SagaOrchestrator)?,
             pool(Role::SagaOrchestrator)?,
@@ -120,7 +125,7 @@ pub async fn connect(options: ServerOptions) -> StoreResult<PostgresDatabase> {
         caretaker: Arc::new(roles::Caretaker(pool(Role::EndpointCaretaker)?)),
         list_index: Arc::new(roles::ListIndexer::new(deferred(Role::ListIndexer)?)),
         janitor: Arc::new(roles::Janitor(deferred(Role::HistoryJanitor)?)),
-        wakeups: Arc::new(wake::Notifications::new(prompt, listener)),
+        wakeups: Arc::new(wake::Notifications::new(prompt, listener, queue)),
         reader: Arc::new(reader),
         keys: Arc::new(roles::Keys(pool(Role::KeyAdmin)?)),
         portal_keys: Arc::new(roles::PortalKeys(pool(Role::PortalKeyWriter)?)),
