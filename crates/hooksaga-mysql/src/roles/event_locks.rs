@@ -8,7 +8,8 @@
 //! (1213), and its transaction is tried again. `tests/galera.rs` runs the race.
 //!
 //! The same key keeps two others apart: whoever stores a dead letter on one node and whoever sends its delivery again on another.
-//! One of them has to see the other's row, or the letter is listed as not sent again.
+//! One of them has to see the other's row, or the letter is listed as not sent again. The key of no event, 0, keeps two starts
+//! of redrives apart, which count those that run.
 //!
 //! [`lock`] has to come before the reads that the decision depends on. A commit is compared only with transactions that this
 //! node had not applied yet. One that it applied earlier, while ours was open, conflicts only with the row locks that ours
