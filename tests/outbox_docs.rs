@@ -26,6 +26,49 @@ mod with_mysql_async {
     }
 }
 
+/// What an application has around the examples.
+const NODE: &str = r#"
+import pg from "pg";
+@example@
+const pool = new pg.Pool({ connectionString: process.env.SHOP_DATABASE });
+const client = await pool.connect();
+console.log(await placeOrder(client, 1004));
+const again = await placeOrder(client, 1004).catch((error) => error.code);
+if (again !== "23505") throw new Error(`its own key should be in the way: ${again}`);
+client.release();
+await pool.end();
+"#;
+const GO: &str = r#"
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log"
+	"os"
+
+	_ "github.com/lib/pq"
+)
+
+@example@
+
+func main() {
+	db, err := sql.Open("postgres", os.Getenv("SHOP_DATABASE"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	id, err := placeOrder(context.Background(), db, 1005)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(id)
+	if _, err = placeOrder(context.Background(), db, 1005); err == nil {
+		log.Fatal("its own key should be in the way")
+	}
+}
+"#;
+
 /// The example that is marked with this name.
 fn outbox(name: &str) -> String {
     example("docs/OUTBOX.md", name)
@@ -108,35 +151,32 @@ async fn the_examples_for_postgresql_work() {
     // The same order again: its own key is in the way, and the event is undone with it.
     with_tokio_postgres::order(&mut shop, 1003).await.unwrap_err();
     let module = installation.folder.path().join("order.mjs");
-    std::fs::write(&module, outbox("pg")).unwrap();
+    std::fs::write(&module, NODE.replace("@example@", &outbox("pg"))).unwrap();
     symlink(tool("node/node_modules"), installation.folder.path().join("node_modules")).unwrap();
     let printed = run_program(Command::new("node").arg(module).env("SHOP_DATABASE", &url), "nodejs");
     assert!(printed.trim().parse::<i64>().unwrap() > 0, "{printed}");
-    let printed = run_program(go(&outbox("go"), &installation).env("SHOP_DATABASE", &url), "golang-go");
+    let printed = run_program(
+        go(&GO.replace("@example@", &outbox("go")), &installation).env("SHOP_DATABASE", &url),
+        "golang-go",
+    );
     assert!(printed.trim().parse::<i64>().unwrap() > 0, "{printed}");
     check(&server.api(), &[1001, 1002, 1003, 1004, 1005]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_examples_for_mariadb_work() {
-    let installation = Installation::mysql().await;
+    // The name that the examples give to the database.
+    let installation = Installation::mysql_named("hooksaga").await;
     let server = installation.serve().await;
-    let hooksaga = installation.database_url().unwrap().rsplit_once('/').unwrap().1.to_owned();
-    let login = format!("shop_{hooksaga}");
-    let grant = outbox("grant-mariadb").replace("'shop'@'%'", &format!("'{login}'@'127.0.0.1'"));
+    let login = "shop_of_examples".to_owned();
     for sql in [
+        format!("DROP DATABASE IF EXISTS `{login}`"),
+        format!("DROP USER IF EXISTS '{login}'@'127.0.0.1'"),
         format!("CREATE DATABASE `{login}`"),
         format!("CREATE USER '{login}'@'127.0.0.1'"),
         format!("GRANT ALL ON `{login}`.* TO '{login}'@'127.0.0.1'"),
-        grant.replace("hooksaga.hooksaga_append", &format!("`{hooksaga}`.hooksaga_append")),
+        outbox("grant-mariadb").replace("'shop'@'%'", &format!("'{login}'@'127.0.0.1'")),
         format!("CREATE TABLE `{login}`.orders (id INT PRIMARY KEY, total INT)"),
-        // What the examples call the database of hooksaga.
-        "CREATE DATABASE IF NOT EXISTS hooksaga".to_owned(),
-        format!(
-            "CREATE OR REPLACE PROCEDURE hooksaga.hooksaga_append(IN t TEXT, IN p LONGTEXT, IN e TEXT, IN n TEXT, \
-             IN c TEXT) SQL SECURITY INVOKER CALL `{hooksaga}`.hooksaga_append(t, p, e, n, c)"
-        ),
-        grant,
     ] {
         mariadb::admin_execute(&sql).await;
     }

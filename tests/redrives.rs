@@ -262,6 +262,65 @@ fn give_up_many(installation: &Installation, subscription: i64, count: u64) {
     rows.commit().unwrap();
 }
 
+mod two_processes {
+    use super::*;
+
+    on_every_database_server! {
+        where_one_process_is_killed_the_other_ends_the_redrive,
+        where_one_process_is_frozen_the_other_ends_the_redrive,
+    }
+
+    async fn where_one_process_is_killed_the_other_ends_the_redrive(installation: Installation) {
+        the_other_ends_it(installation, "KILL").await;
+    }
+
+    async fn where_one_process_is_frozen_the_other_ends_the_redrive(installation: Installation) {
+        the_other_ends_it(installation, "STOP").await;
+    }
+
+    /// Two processes are at work. The one that was asked for a redrive gets this signal in the middle of it.
+    async fn the_other_ends_it(installation: Installation, signal: &str) {
+        const EVENTS: usize = 3000;
+        let receiver = Receiver::start().await;
+        let installation = installation.with("HOOKSAGA_LOG_DELIVERIES", "none");
+        let (first, second) = (installation.serve().await, installation.serve().await);
+        let (api, other) = (first.api(), second.api());
+        send_many(&api, "old", EVENTS).await;
+        all_routed(&api).await;
+        let (subscription, _) = api.verified_subscription("old", &receiver.url("/in")).await;
+        let asked = json!({"kind": "events", "subscription_id": subscription, "since": SINCE});
+        let id = api.post("/v1/redrives", &asked).await.expect(202)["id"].clone();
+        eventually("the redrive has made some", || async {
+            (redrive(&other, &id).await["created"].as_u64().unwrap() > 0).then_some(())
+        })
+        .await;
+        first.signal(signal).await;
+        let left = redrive(&other, &id).await;
+        assert_eq!(left["status"], "running", "not in the middle: {left}");
+
+        // A frozen process may hold the redrive's lock until the server ends its transaction, after 30 s at most.
+        let done = match signal {
+            "STOP" => tokio::time::timeout(PATIENCE * 2, async {
+                while redrive(&other, &id).await["status"] == "running" {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                redrive(&other, &id).await
+            })
+            .await
+            .expect("the other one ends it"),
+            _ => ended(&other, &id).await,
+        };
+        let counts = ["status", "examined", "created", "skipped"].map(|name| done[name].clone());
+        assert_eq!(counts, [json!("done"), json!(EVENTS), json!(EVENTS), json!(0)]);
+        if signal == "STOP" {
+            first.signal("CONT").await;
+            all_routed(&api).await;
+        }
+        assert_eq!(events_of(&other, subscription, 0).await.len(), EVENTS);
+        assert_eq!(redrive(&other, &id).await, done, "it does not change any more");
+    }
+}
+
 #[tokio::test]
 async fn the_command_line_starts_follows_and_cancels_redrives() {
     let (installation, receiver) = (Installation::sqlite(), Receiver::start().await);
@@ -291,4 +350,37 @@ async fn the_command_line_starts_follows_and_cancels_redrives() {
     let ran = run(&installation, &["redrives", "cancel", "1"]).await;
     assert_eq!(ran.status.code(), Some(1), "{ran:?}");
     assert!(String::from_utf8_lossy(&ran.stderr).contains("nothing to cancel"), "{ran:?}");
+}
+
+/// Where nobody works on redrives, one runs for as long as the test needs.
+#[tokio::test]
+async fn the_command_line_says_what_is_sent_again_and_that_it_was_cancelled() {
+    let installation = Installation::postgres().await;
+    let server = installation.serve_only("api").await;
+    let api = server.api();
+    let installation = installation.with("HOOKSAGA_URL", &server.url()).with("HOOKSAGA_API_KEY", ROOT_KEY);
+    let start =
+        ["redrives", "start", "--dead-letters", "--type", "t", "--error", "HTTP_503", "--since", SINCE];
+    let followed = run(&installation, &start);
+    let cancelled = async {
+        eventually("it runs", || async {
+            let redrives = api.get("/v1/redrives").await.expect(200);
+            (redrives["items"] != json!([])).then_some(())
+        })
+        .await;
+        let expected =
+            format!("dead letters of type t with HTTP_503 since {}", SINCE.replace('Z', ".000000Z"));
+        for arguments in [["redrives", "list"].as_slice(), &["redrives", "show", "1"]] {
+            let ran = run(&installation, arguments).await;
+            assert!(String::from_utf8_lossy(&ran.stdout).contains(&expected), "{ran:?}");
+        }
+        run(&installation, &["redrives", "cancel", "1"]).await
+    };
+    let (followed, cancelled) = tokio::join!(followed, cancelled);
+    assert_eq!(cancelled.status.code(), Some(0), "{cancelled:?}");
+    let said = String::from_utf8_lossy(&cancelled.stdout).into_owned();
+    assert!(said.contains("redrive 1 is cancelled: 0 examined, 0 deliveries created, 0 skipped"), "{said}");
+    assert_eq!(followed.status.code(), Some(1), "{followed:?}");
+    let said = String::from_utf8_lossy(&followed.stderr).into_owned();
+    assert!(said.contains("redrive 1 was cancelled"), "{said}");
 }

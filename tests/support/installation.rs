@@ -63,10 +63,19 @@ impl Installation {
 
     /// An empty database of the run's MariaDB server.
     pub(crate) async fn unmigrated_mysql() -> Self {
-        let url = mariadb::create_database("whole").await;
-        let dropped = url.rsplit_once('/').map(|(_, name)| name.to_owned());
-        let mut installation = Self::on_server(&url);
-        installation.dropped = dropped;
+        Self::in_mysql(&mariadb::create_database("whole").await)
+    }
+
+    /// A migrated database of this name, in place of the last one.
+    pub(crate) async fn mysql_named(name: &str) -> Self {
+        mariadb::drop_database(name).await;
+        mariadb::admin_execute(&format!("CREATE DATABASE `{name}`")).await;
+        Self::in_mysql(&mariadb::database_url(name)).migrated().await
+    }
+
+    fn in_mysql(url: &str) -> Self {
+        let mut installation = Self::on_server(url);
+        installation.dropped = url.rsplit_once('/').map(|(_, name)| name.to_owned());
         installation
     }
 

@@ -14,6 +14,7 @@ use hooksaga_store::{
     RunningLimits, StartOutcome, Starter, StepLimits, StepOf, StoreError, Stores, TenantScope, TooMany,
 };
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 const ANY_NUMBER: RunningLimits = RunningLimits { in_all: MANY, for_tenants: MANY, of_a_tenant: MANY };
 const PAGE: PageRequest = PageRequest { limit: 100, before: None };
@@ -115,6 +116,32 @@ pub async fn a_redrive_takes_the_events_of_its_time(db: &dyn TestDatabase) {
     assert_eq!(tally(&one(&stores, redrive.id).await), (4, 4, 0));
     let events = ids(db, "SELECT event_id FROM webhook_delivery_sagas ORDER BY event_id").await;
     assert_eq!(events, wanted.iter().map(|id| id.0).collect::<Vec<_>>());
+}
+
+pub async fn a_redrive_shows_how_far_it_came_among_foreign_events(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let since = db_now(db).await;
+    for _ in 0..3 {
+        a_moment_later(db).await;
+        append(&stores, NewEvent { tenant: tenant("globex"), ..new_event(TYPE) }).await;
+    }
+    route(&stores).await;
+    let id = verified(&stores, TYPE, URL).await;
+    while stores.redrives.catch_up(limits(MANY, MANY), None).await.unwrap().is_some() {}
+    let work = RedriveWork::Events { subscription_id: id, since, until: None };
+    let redrive = start(&stores, &ALL, &work).await;
+    assert_eq!((redrive.reached, redrive.percent()), (None, Some(0)));
+    let mut before = redrive;
+    for _ in 0..3 {
+        stores.redrives.advance(limits(1, 1)).await.unwrap().expect("it runs");
+        let now = one(&stores, before.id).await;
+        assert_eq!(tally(&now), (0, 0, 0));
+        assert!(now.reached > before.reached && now.percent() >= before.percent(), "{now:?} {before:?}");
+        before = now;
+    }
+    assert!(before.percent() < Some(100));
+    to_the_end(&stores, limits(1, 1)).await;
+    assert_eq!(one(&stores, before.id).await.percent(), Some(100));
 }
 
 pub async fn what_comes_later_is_not_part_of_a_redrive(db: &dyn TestDatabase) {
@@ -339,6 +366,33 @@ pub async fn only_so_many_redrives_run_at_a_time(db: &dyn TestDatabase) {
     to_the_end(&stores, limits(10, 10)).await;
     assert_eq!(stores.redrives.running().await.unwrap(), 0);
     assert!(matches!(start(scope("globex")).await, StartOutcome::Started(_)));
+}
+
+/// Several times: each of them would find room, were it to count before another one has been stored.
+pub async fn starts_at_the_same_moment_exceed_no_limit(db: &dyn TestDatabase) {
+    let few = RunningLimits { in_all: MANY, for_tenants: MANY, of_a_tenant: 2 };
+    let (here, there) = (db.stores(), db.second_instance().await);
+    for round in 0..10 {
+        let scope = scope(&format!("tenant-{round}"));
+        let start = |stores: &Stores| {
+            let (stores, scope) = (stores.clone(), scope.clone());
+            async move {
+                let new = NewRedrive { scope: &scope, work: &all_letters(), starter: &somebody() };
+                stores.redrives.start(new, few).await.unwrap()
+            }
+        };
+        let mut starts = JoinSet::new();
+        for _ in 0..4 {
+            starts.spawn(start(&here));
+            starts.spawn(start(&there));
+        }
+        let outcomes = starts.join_all().await;
+        let started = outcomes.iter().filter(|outcome| matches!(outcome, StartOutcome::Started(_)));
+        assert_eq!(started.count(), 2, "{outcomes:?}");
+        let refused =
+            outcomes.iter().filter(|outcome| **outcome == StartOutcome::TooMany(TooMany::OfTenant(2)));
+        assert_eq!(refused.count(), 6, "{outcomes:?}");
+    }
 }
 
 pub async fn a_redrive_stays_within_its_tenant(db: &dyn TestDatabase) {

@@ -106,6 +106,7 @@ macro_rules! conformance_suite {
             redrives {
                 old_events_are_sent_to_a_new_subscription_once,
                 a_redrive_takes_the_events_of_its_time,
+                a_redrive_shows_how_far_it_came_among_foreign_events,
                 what_comes_later_is_not_part_of_a_redrive,
                 dead_letters_that_match_are_sent_again_once,
                 a_tenants_redrive_takes_blocked_addresses_for_unknown_names,
@@ -115,6 +116,7 @@ macro_rules! conformance_suite {
                 a_redrive_that_cannot_go_on_lets_others_go_first,
                 a_redrive_fails_when_its_subscription_is_paused,
                 only_so_many_redrives_run_at_a_time,
+                starts_at_the_same_moment_exceed_no_limit,
                 a_redrive_stays_within_its_tenant,
                 a_redrive_that_has_ended_never_changes,
             }

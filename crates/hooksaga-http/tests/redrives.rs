@@ -65,12 +65,16 @@ async fn events_are_redriven_to_a_subscription() {
     let started = api.start(&body).await.expect(202);
     assert_eq!((&started["subscription_id"], &started["tenant"]), (&json!(subscription), &json!("default")));
     assert!(started["until"].is_string() && started["filter"].is_null());
+    assert_eq!(started["percent"], json!(0));
     let no_filter = json!({"kind": "events", "subscription_id": subscription, "since": SINCE, "filter": null, "until": null});
     let same = api.start(&no_filter).await.expect(202);
     api.post_nothing(&format!("/v1/redrives/{}/cancel", same["id"])).await.expect(200);
     api.redrive_all().await;
     let done = api.get(&format!("/v1/redrives/{}", started["id"])).await.expect(200);
-    assert_eq!((&done["status"], &done["created"]), (&json!("done"), &json!(1)));
+    assert_eq!(
+        (&done["status"], &done["created"], &done["percent"]),
+        (&json!("done"), &json!(1), &json!(100))
+    );
     let deliveries = api.get(&format!("/v1/deliveries?subscription_id={subscription}")).await.expect(200);
     assert_eq!(deliveries["items"][0]["event_id"], old);
 

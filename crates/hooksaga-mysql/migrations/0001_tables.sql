@@ -437,7 +437,7 @@ CREATE TABLE IF NOT EXISTS removals (
 
 -- A lock that reaches every node of a Galera Cluster; row locks do not. Whoever sends an old event again, and whoever removes
 -- it, inserts the event's row here and deletes it in the same transaction. Both write the same key, so only one of two
--- concurrent transactions can commit. The table is empty between transactions.
+-- concurrent transactions can commit. Whoever starts a redrive does the same with 0. The table is empty between transactions.
 
 CREATE TABLE IF NOT EXISTS event_locks (
     event_id BIGINT NOT NULL PRIMARY KEY

@@ -1,8 +1,8 @@
 //! Notifications between processes. There is no LISTEN and NOTIFY, so there is a small table with a counter per stage:
 //! whoever leaves work for a stage in another process adds one, and every process reads all of the counters in one
 //! statement: every 90 ms while signals come, every 200 ms when it has been quiet for a while. The same statement checks
-//! whether events wait for a router, which finds those that applications have appended. A signal is a hint, never needed
-//! for correctness.
+//! whether events wait for a router, which finds those that applications have appended. Nothing else announces these, so it is
+//! repeated every 20 ms while new ones come. A signal is a hint, never needed for correctness.
 
 use crate::{
     error::store_error,
@@ -24,6 +24,10 @@ const POLL_EVERY: Duration = Duration::from_millis(90);
 const POLL_EVERY_WHEN_QUIET: Duration = Duration::from_millis(200);
 /// This long without a signal is quiet.
 const QUIET: Duration = Duration::from_secs(10);
+/// Between two polls while events are appended.
+const POLL_EVERY_WHILE_APPENDED: Duration = Duration::from_millis(20);
+/// This long after an event was seen in the queue, others are expected.
+const APPENDED: Duration = Duration::from_secs(5);
 /// No process polls more often than that. So a sender that waits this long before its next signal saves the server a
 /// commit and delays nobody by much.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -77,6 +81,8 @@ impl Wakeups for Notifications {
         let mut listener = Listener {
             connection,
             heard_at: Instant::now(),
+            appended_at: None,
+            newest: None,
             queue_at: Instant::now(),
             seen: HashMap::new(),
             heard: VecDeque::new(),
@@ -92,6 +98,10 @@ struct Listener {
     connection: Conn,
     /// When a signal came last; at first, when the listening began.
     heard_at: Instant,
+    /// When an event was seen in the queue that had not been there before, last.
+    appended_at: Option<Instant>,
+    /// The newest event of the queue, when it was last read.
+    newest: Option<i64>,
     /// When the queue is read again.
     queue_at: Instant,
     /// The counters as they were at the last poll.
@@ -112,6 +122,11 @@ impl Listener {
         }
         for (name, sent) in counters {
             if name == QUEUED {
+                // One that stays there is no sign of others.
+                if self.newest.replace(sent) != Some(sent) {
+                    self.heard_at = Instant::now();
+                    self.appended_at = Some(self.heard_at);
+                }
                 if !self.heard.contains(&Stage::Router) {
                     self.heard.push_back(Stage::Router);
                 }
@@ -137,15 +152,20 @@ impl WakeListener for Listener {
             if let Some(stage) = self.heard.pop_front() {
                 return Ok(stage);
             }
-            tokio::time::sleep(pause_after(self.heard_at.elapsed())).await;
+            let appended = self.appended_at.map(|at| at.elapsed());
+            tokio::time::sleep(pause_after(self.heard_at.elapsed(), appended)).await;
             self.poll().await?;
         }
     }
 }
 
-/// How long to wait before the next poll, given how long ago the last signal was.
-fn pause_after(quiet: Duration) -> Duration {
-    if quiet > QUIET { POLL_EVERY_WHEN_QUIET } else { POLL_EVERY }
+/// How long to wait before the next poll, given how long ago the last signal was, and the last new event in the queue.
+fn pause_after(quiet: Duration, appended: Option<Duration>) -> Duration {
+    match appended {
+        Some(ago) if ago <= APPENDED => POLL_EVERY_WHILE_APPENDED,
+        _ if quiet > QUIET => POLL_EVERY_WHEN_QUIET,
+        _ => POLL_EVERY,
+    }
 }
 
 #[cfg(test)]
@@ -154,9 +174,17 @@ mod tests {
 
     #[test]
     fn signals_arrive_within_a_tenth_of_a_second_and_quiet_costs_few_statements() {
-        assert!(pause_after(Duration::ZERO) < Duration::from_millis(100));
-        assert!(pause_after(QUIET) < Duration::from_millis(100));
+        assert!(pause_after(Duration::ZERO, None) < Duration::from_millis(100));
+        assert!(pause_after(QUIET, Some(QUIET)) < Duration::from_millis(100));
         // Together with the slow polls of the components it stays below ten statements a second.
-        assert!(pause_after(QUIET * 2) >= Duration::from_millis(200));
+        assert!(pause_after(QUIET * 2, None) >= Duration::from_millis(200));
+        assert!(pause_after(QUIET * 2, Some(QUIET * 2)) >= Duration::from_millis(200));
+    }
+
+    #[test]
+    fn while_events_are_appended_the_next_one_is_found_soon() {
+        for quiet in [Duration::ZERO, QUIET * 2] {
+            assert!(pause_after(quiet, Some(APPENDED)) <= Duration::from_millis(20), "{quiet:?}");
+        }
     }
 }

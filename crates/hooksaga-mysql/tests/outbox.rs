@@ -7,7 +7,7 @@ use hooksaga_conformance::{
     outbox::{self, AppendCall, Application, Raised},
 };
 use hooksaga_mysql::{migrate, role_name};
-use hooksaga_store::{IndexedList, Role, RoleMode, RouteLimits, ServerOptions, StoreError};
+use hooksaga_store::{IndexedList, Role, RoleMode, RouteLimits, ServerOptions, Stage, StoreError};
 use hooksaga_testkit::mariadb::{admin_execute, create_database};
 use mysql_async::{Conn, Error, Opts, prelude::Queryable as _};
 use std::time::{Duration, Instant};
@@ -319,6 +319,29 @@ async fn a_failure_in_the_middle_leaves_nothing_and_the_callers_work_alone() {
     let orders = value(&db.url, "SELECT MAX(id) FROM orders").await;
     assert_eq!(last.unwrap().to_string(), orders, "the id of the caller's own row");
     assert_eq!(stored(&db).await, "2 2");
+}
+
+/// There is no signal; one that came a moment ago is a sign of others.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_events_are_appended_each_is_found_soon() {
+    let db = fresh().await;
+    let mut app = app(&db.url).await;
+    let stores = db.stores();
+    let mut listener = stores.wakeups.listen().await.unwrap().unwrap();
+    let mut took = Vec::new();
+    for n in 0..31 {
+        // Not in step with the polls.
+        tokio::time::sleep(Duration::from_millis(30 + n * 3)).await;
+        let began = Instant::now();
+        app.append(&AppendCall::new("1")).await.unwrap();
+        let heard = tokio::time::timeout(Duration::from_secs(10), listener.next()).await;
+        assert_eq!(heard.expect("it is found").unwrap(), Stage::Router);
+        took.push(began.elapsed());
+        let limits = RouteLimits { events: 10, sagas: 10 };
+        assert_eq!(stores.router.route(limits, 5).await.unwrap().events.len(), 1);
+    }
+    took.sort_unstable();
+    assert!(took[took.len() / 2] < Duration::from_millis(35), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

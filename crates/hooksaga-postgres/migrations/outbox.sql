@@ -105,8 +105,9 @@ BEGIN
         RETURNING events.id INTO append.id;
         IF append.id IS NOT NULL THEN
             INSERT INTO unrouted_events (event_id) VALUES (append.id);
-            -- PostgreSQL sends it when the transaction commits, and only then.
-            PERFORM pg_notify('hooksaga_wake', 'router');
+            -- PostgreSQL sends it when the transaction commits, and only then. By then the router may be far past this id, so
+            -- it is told where to look. In thousands: many events of one transaction are one signal.
+            PERFORM pg_notify('hooksaga_wake', 'router,from:' || append.id / 1000 * 1000);
             RETURN append.id;
         END IF;
         SELECT e.id, e.event_type = hooksaga_append.event_type AND e.payload = hooksaga_append.payload

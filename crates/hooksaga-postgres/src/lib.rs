@@ -101,6 +101,7 @@ pub async fn connect(options: ServerOptions) -> StoreResult<PostgresDatabase> {
     ready(&reader).await?;
     let correlations = Arc::new(Correlations::default());
     let operator = pool(Role::DeadLetterOperator)?;
+    let queue = roles::RouterSql::frontier();
 
     let listener = SessionKind::Component { role: Role::ApiReader, schema: schema.as_deref() }
         .configuration(&options)?;
@@ -108,7 +109,11 @@ pub async fn connect(options: ServerOptions) -> StoreResult<PostgresDatabase> {
         ingest: Arc::new(roles::IngestSql(pool(Role::EventIngestWriter)?)),
         admin: Arc::new(roles::AdminSql(pool(Role::SubscriptionAdmin)?)),
         verifier: Arc::new(roles::VerifierSql(pool(Role::SubscriptionVerifier)?)),
-        router: Arc::new(roles::RouterSql::new(deferred(Role::RouterWorker)?, correlations.clone())),
+        router: Arc::new(roles::RouterSql::new(
+            deferred(Role::RouterWorker)?,
+            queue.clone(),
+            correlations.clone(),
+        )),
         orchestrator: Arc::new(roles::OrchestratorSql::new(
             deferred(Role::SagaOrchestrator)?,
             pool(Role::SagaOrchestrator)?,
@@ -121,7 +126,7 @@ pub async fn connect(options: ServerOptions) -> StoreResult<PostgresDatabase> {
         caretaker: Arc::new(roles::CaretakerSql(pool(Role::EndpointCaretaker)?)),
         list_index: Arc::new(roles::ListIndexerSql::new(deferred(Role::ListIndexer)?)),
         janitor: Arc::new(roles::JanitorSql(deferred(Role::HistoryJanitor)?)),
-        wakeups: Arc::new(wake::Notifications::new(prompt, listener)),
+        wakeups: Arc::new(wake::Notifications::new(prompt, listener, queue)),
         reader: Arc::new(reader),
         keys: Arc::new(roles::KeysSql(pool(Role::KeyAdmin)?)),
         portal_keys: Arc::new(roles::PortalKeysSql(pool(Role::PortalKeyWriter)?)),

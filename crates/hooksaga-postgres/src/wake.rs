@@ -1,11 +1,15 @@
 //! Signals between processes: LISTEN and NOTIFY on one channel. A hint, never needed for correctness, and never
 //! sent inside a transaction that does work: a committing NOTIFY takes a lock that all of them share.
+//!
+//! Only `hooksaga_append` (outbox.sql) cannot wait for its commit: it runs in an application's transaction. That may have taken its
+//! event's id long ago, so the signal also says where in the queue the event stands.
 
 use crate::{
     connect::{HostByHost, SessionStream},
     error::{checked, from_connecting, store_error},
     options::SessionOptions,
     pool::RolePool,
+    roles::scan_position::Frontier,
 };
 use async_trait::async_trait;
 use hooksaga_store::{Stage, StoreError, StoreResult, WakeListener, Wakeups};
@@ -13,6 +17,7 @@ use std::{
     collections::VecDeque,
     future::{Future as _, poll_fn},
     pin::pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -25,18 +30,21 @@ const CHANNEL: &str = "hooksaga_wake";
 const QUIET: Duration = Duration::from_secs(10);
 /// How long the server may take to respond to the listener.
 const ANSWER: Duration = Duration::from_secs(5);
+/// Before the place of an event in the queue.
+const PLACE: &str = "from:";
 const PROBE: &str = "/* wake.probe */ SELECT 1";
 const NOTIFY: &str = "/* wake.notify */ SELECT pg_notify($1, $2)";
 
 pub(crate) struct Notifications {
     pool: RolePool,
     listener: SessionOptions,
+    queue: Arc<Frontier>,
 }
 
 impl Notifications {
-    /// `listener`: a listener has a connection of its own, outside the pool.
-    pub(crate) fn new(pool: RolePool, listener: SessionOptions) -> Self {
-        Self { pool, listener }
+    /// `listener`: a listener has a connection of its own, outside the pool. `queue` is that of the router.
+    pub(crate) fn new(pool: RolePool, listener: SessionOptions, queue: Arc<Frontier>) -> Self {
+        Self { pool, listener, queue }
     }
 }
 
@@ -60,7 +68,11 @@ impl Wakeups for Notifications {
         let SessionOptions { config, tls } = &self.listener;
         let opening = HostByHost::new(tls.clone());
         let (client, connection) = opening.open(config).await.map_err(|error| from_connecting(&error))?;
-        let mut listener = Listener { client, connection, heard: VecDeque::new() };
+        let mut listener = Listener {
+            client,
+            connection,
+            heard: Heard { stages: VecDeque::new(), queue: self.queue.clone() },
+        };
         listener.execute(&format!("LISTEN {CHANNEL}")).await?;
         Ok(Some(Box::new(listener)))
     }
@@ -70,8 +82,28 @@ impl Wakeups for Notifications {
 struct Listener {
     client: Client,
     connection: Connection<Socket, SessionStream>,
+    heard: Heard,
+}
+
+struct Heard {
     /// Stages that were heard and not handed out yet, each once.
-    heard: VecDeque<Stage>,
+    stages: VecDeque<Stage>,
+    queue: Arc<Frontier>,
+}
+
+impl Heard {
+    /// Takes in a payload: stages, and where in the queue something new stands. What a newer version calls otherwise is left out.
+    fn take_in(&mut self, payload: &str) {
+        for part in payload.split(',') {
+            if let Some(place) = part.strip_prefix(PLACE).and_then(|place| place.parse().ok()) {
+                self.queue.turn_back(place);
+            } else if let Some(stage) = Stage::ALL.iter().copied().find(|stage| stage.as_str() == part)
+                && !self.stages.contains(&stage)
+            {
+                self.stages.push_back(stage);
+            }
+        }
+    }
 }
 
 impl Listener {
@@ -97,12 +129,14 @@ impl Listener {
     async fn hear_one(&mut self) -> StoreResult<Stage> {
         let Self { connection, heard, .. } = self;
         poll_fn(|cx| {
-            if let Some(stage) = heard.pop_front() {
+            if let Some(stage) = heard.stages.pop_front() {
                 return Poll::Ready(Ok(stage));
             }
             match hear(connection, heard, cx) {
                 Poll::Ready(error) => Poll::Ready(Err(error)),
-                Poll::Pending => heard.pop_front().map_or(Poll::Pending, |stage| Poll::Ready(Ok(stage))),
+                Poll::Pending => {
+                    heard.stages.pop_front().map_or(Poll::Pending, |stage| Poll::Ready(Ok(stage)))
+                }
             }
         })
         .await
@@ -124,7 +158,7 @@ impl WakeListener for Listener {
 /// Takes in all that has arrived; ready only with the reason why nothing more will.
 fn hear(
     connection: &mut Connection<Socket, SessionStream>,
-    heard: &mut VecDeque<Stage>,
+    heard: &mut Heard,
     cx: &mut Context<'_>,
 ) -> Poll<StoreError> {
     loop {
@@ -135,18 +169,9 @@ fn hear(
             }
             Poll::Ready(Some(Err(error))) => return Poll::Ready(store_error(&error)),
             Poll::Ready(Some(Ok(AsyncMessage::Notification(notification)))) => {
-                for stage in stages(notification.payload()) {
-                    if !heard.contains(&stage) {
-                        heard.push_back(stage);
-                    }
-                }
+                heard.take_in(notification.payload());
             }
             Poll::Ready(Some(Ok(_))) => {}
         }
     }
-}
-
-/// The stages that a payload names; what a newer version calls otherwise is left out.
-fn stages(payload: &str) -> impl Iterator<Item = Stage> {
-    payload.split(',').filter_map(|name| Stage::ALL.iter().copied().find(|stage| stage.as_str() == name))
 }

@@ -12,7 +12,7 @@ use hooksaga_conformance::{
 use hooksaga_postgres::migrate;
 use hooksaga_saga::EventId;
 use hooksaga_store::{
-    EventFilter, IndexedList, PageRequest, Role, RoleMode, ServerOptions, Stage, TenantScope,
+    EventFilter, IndexedList, PageRequest, Role, RoleMode, RouteLimits, ServerOptions, Stage, TenantScope,
 };
 use std::time::Duration;
 use tokio_postgres::Client;
@@ -249,6 +249,36 @@ async fn a_commit_wakes_the_router_and_a_rollback_does_not() {
     }
     let heard = tokio::time::timeout(Duration::from_secs(5), listener.next()).await.unwrap().unwrap();
     assert_eq!(heard, Stage::Router);
+}
+
+/// A pass begins near the last event that it routed; what commits late stands far before that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_commit_is_found_by_the_next_pass() {
+    let db = fresh().await;
+    let (mut late, mut other) = (app(&db).await, App(superuser(&db.url).await));
+    let stores = db.stores();
+    let mut listener = stores.wakeups.listen().await.unwrap().unwrap();
+    let route = async || {
+        let limits = RouteLimits { events: 10_000, sagas: 100 };
+        let routed = stores.router.route(limits, 5).await.unwrap();
+        routed.events.into_iter().map(|event| event.event_id.0).collect::<Vec<_>>()
+    };
+    late.execute("BEGIN").await.unwrap();
+    let held = late.append(&AppendCall::new("1")).await.unwrap();
+    other.execute("SELECT hooksaga_append('t', '1') FROM generate_series(1, 5000)").await.unwrap();
+    let mut hear_all = async || {
+        while tokio::time::timeout(Duration::from_millis(100), listener.next()).await.is_ok() {}
+    };
+    hear_all().await;
+    // The first pass looks at the whole queue, which happens once a second; the others come sooner.
+    assert_eq!(route().await.len(), 5000);
+    let before = other.append(&AppendCall::new("1")).await.unwrap();
+    hear_all().await;
+    assert_eq!(route().await, [before]);
+    late.execute("COMMIT").await.unwrap();
+    let beside = other.append(&AppendCall::new("1")).await.unwrap();
+    hear_all().await;
+    assert_eq!(route().await, [held, beside]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

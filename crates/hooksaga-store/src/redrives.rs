@@ -100,9 +100,27 @@ pub struct Redrive {
     pub created: u64,
     /// The rest: sent already, or not deliverable now.
     pub skipped: u64,
+    /// When the last event was created that it examined, whosever that was.
+    pub reached: Option<Timestamp>,
     pub started_by: Starter,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+}
+
+impl Redrive {
+    /// How far the scan of a redrive of events came from the beginning to the end of its time, in percent. Where nothing of
+    /// what it examined was asked for, this alone moves. `None` for dead letters, whose scan has no end that is known.
+    pub fn percent(&self) -> Option<u8> {
+        let RedriveWork::Events { since, until: Some(until), .. } = self.work else { return None };
+        if self.status == RedriveStatus::Done {
+            return Some(100);
+        }
+        let micros = |at: Timestamp| i128::from(at.as_micros());
+        let whole = (micros(until) - micros(since)).max(1);
+        let done = self.reached.map_or(0, |reached| micros(reached) - micros(since));
+        // One that is not done yet does not say so.
+        u8::try_from((done * 100 / whole).clamp(0, 99)).ok()
+    }
 }
 
 /// What a redrive is stored as: flat, with what both kinds have in the same columns.
@@ -388,4 +406,45 @@ pub trait RedriveStore: Send + Sync {
 
     /// How many redrives run.
     async fn running(&self) -> StoreResult<u64>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentage_is_of_the_time_that_was_asked_for_and_ends_at_100() {
+        let at = Timestamp::from_micros;
+        let percent = |status, reached: Option<i64>, (since, until)| {
+            let work = RedriveWork::Events {
+                subscription_id: SubscriptionId(1),
+                since: at(since),
+                until: Some(at(until)),
+            };
+            let redrive = Redrive {
+                id: RedriveId(1),
+                tenant: None,
+                work,
+                status,
+                error: None,
+                examined: 0,
+                created: 0,
+                skipped: 0,
+                reached: reached.map(at),
+                started_by: Starter { key_id: None, name: "root".to_owned() },
+                created_at: at(until),
+                updated_at: at(until),
+            };
+            let letters = RedriveWork::DeadLetters(DeadLetterFilter::default());
+            assert_eq!(Redrive { work: letters, ..redrive.clone() }.percent(), None);
+            redrive.percent()
+        };
+        let span = (1_000, 3_000);
+        assert_eq!(percent(RedriveStatus::Running, None, span), Some(0));
+        assert_eq!(percent(RedriveStatus::Running, Some(2_000), span), Some(50));
+        assert_eq!(percent(RedriveStatus::Cancelled, Some(2_999), span), Some(99));
+        assert_eq!(percent(RedriveStatus::Running, Some(3_000), span), Some(99), "it is not done");
+        assert_eq!(percent(RedriveStatus::Done, Some(1_500), span), Some(100), "nothing came after that");
+        assert_eq!(percent(RedriveStatus::Running, None, (5, 5)), Some(0));
+    }
 }

@@ -160,7 +160,7 @@ fn start_form(visitor: &Visitor, given: &Asked) -> Markup {
     html! {
         section.card #missed {
             h2 { "Send what a subscription missed" }
-            p.quiet { "Events of its tenant and topics that it has no delivery of. Dead letters are sent again from " a href=(visitor.path("/dead-letters?requeued=false")) { "their list" } ", where they can be filtered and counted first." }
+            p.quiet { "Events of its tenant and topics that it has no delivery of. Let it begin well before a pause: what came shortly before it may have been routed during it, and none is sent twice. Dead letters are sent again from " a href=(visitor.path("/dead-letters?requeued=false")) { "their list" } ", where they can be filtered and counted first." }
             form.row method="post" action=(visitor.path("/redrives")) {
                 input type="hidden" name="kind" value="events";
                 label { span { "Subscription" } input name="subscription_id" value=[given.get("subscription_id")] required inputmode="numeric" pattern="[0-9]+" placeholder="3" autocomplete="off"; }
@@ -202,6 +202,9 @@ pub(super) async fn show(
             (parts::figure("Looked at", &parts::number(redrive.examined), None, "", ""))
             (parts::figure("Sent again", &parts::number(redrive.created), None, "", "New deliveries"))
             (parts::figure("Skipped", &parts::number(redrive.skipped), None, "", ""))
+            @if let Some(percent) = redrive.percent() {
+                (parts::figure("Of its time", &format!("{percent} %"), None, "", "It looks through the events of everybody, in the order of their creation"))
+            }
         }
         @if redrive.skipped > 0 { p.quiet { (why_skipped(&redrive.work)) } }
         (parts::facts(facts.into_iter().flatten()))

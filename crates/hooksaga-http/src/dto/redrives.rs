@@ -117,6 +117,10 @@ pub(crate) struct RedriveView {
     created: u64,
     /// The rest: sent before, or not deliverable now.
     skipped: u64,
+    /// Of a redrive of events: how much of the time from `since` to `until` has been looked through, in percent. It moves also
+    /// while what comes along is other tenants' or of other types. Null for dead letters.
+    #[schema(required, maximum = 100)]
+    percent: Option<u8>,
     /// Of a redrive of events: whose, created when.
     #[schema(required)]
     subscription_id: Option<i64>,
@@ -169,9 +173,9 @@ impl RedriveView {
     /// As this caller sees it. Who works for the operator is not the tenants' business: a key that is bound to a tenant
     /// sees only itself as the one that started something.
     pub(crate) fn for_caller(caller: &Caller, redrive: Redrive) -> Self {
+        let (kind, percent) = (redrive.work.kind(), redrive.percent());
         let is_own = redrive.started_by.key_id.is_some() && redrive.started_by.key_id == caller.key_id;
         let starter: Option<Starter> = Some(redrive.started_by).filter(|_| caller.tenant.is_none() || is_own);
-        let kind = redrive.work.kind();
         let (filter, events) = match redrive.work {
             RedriveWork::DeadLetters(filter) => (Some(filter.into()), None),
             RedriveWork::Events { subscription_id, since, until } => {
@@ -187,6 +191,7 @@ impl RedriveView {
             examined: redrive.examined,
             created: redrive.created,
             skipped: redrive.skipped,
+            percent,
             subscription_id: events.map(|(id, ..)| id.0),
             since: events.map(|(_, since, _)| since.into()),
             until: events.and_then(|(.., until)| until).map(Into::into),

@@ -8,7 +8,8 @@
 //! (1213), and its transaction is tried again. `tests/galera.rs` runs the race.
 //!
 //! The same row also serialises storing a dead letter on one node with sending its delivery again on another. Without
-//! it neither would see the other's row, and the letter would be listed as not sent again.
+//! it neither would see the other's row, and the letter would be listed as not sent again. The row of no event, 0,
+//! serialises starts of redrives, which count those that run.
 //!
 //! [`lock`] has to come before the reads that the decision depends on. At commit the cluster checks our writes only
 //! against transactions that this node has not applied yet. A transaction that it applied earlier, while ours was open,

@@ -13,7 +13,7 @@ use mysql_async::Row;
 macro_rules! redrive_columns {
     () => {
         "id, tenant, kind, subscription_id, event_type, final_error_code, since, until, status, error, examined, created,
-    skipped, started_by_key, started_by, created_at, updated_at"
+    skipped, started_by_key, started_by, created_at, updated_at, after_at"
     };
 }
 pub(crate) use redrive_columns;
@@ -28,6 +28,7 @@ pub(crate) fn redrive(row: &mut Row) -> DbResult<Redrive> {
         examined: count(take(row, 10)?),
         created: count(take(row, 11)?),
         skipped: count(take(row, 12)?),
+        reached: take::<Option<SqlTime>>(row, 17)?.map(|time| time.0),
         started_by: Starter { key_id: take::<Option<i64>>(row, 13)?.map(KeyId), name: take(row, 14)? },
         created_at: take::<SqlTime>(row, 15)?.0,
         updated_at: take::<SqlTime>(row, 16)?.0,

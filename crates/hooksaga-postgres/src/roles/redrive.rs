@@ -13,7 +13,7 @@ use tokio_postgres::Row;
 macro_rules! redrive_columns {
     () => {
         "id, tenant, kind, subscription_id, event_type, final_error_code, since, until, status, error, examined, created,
-    skipped, started_by_key, started_by, created_at, updated_at"
+    skipped, started_by_key, started_by, created_at, updated_at, after_at"
     };
 }
 pub(crate) use redrive_columns;
@@ -28,6 +28,7 @@ pub(crate) fn redrive(row: &Row) -> DbResult<Redrive> {
         examined: count(row.try_get(10)?),
         created: count(row.try_get(11)?),
         skipped: count(row.try_get(12)?),
+        reached: row.try_get::<_, Option<SqlTime>>(17)?.map(|time| time.0),
         started_by: Starter { key_id: row.try_get::<_, Option<i64>>(13)?.map(KeyId), name: row.try_get(14)? },
         created_at: row.try_get::<_, SqlTime>(15)?.0,
         updated_at: row.try_get::<_, SqlTime>(16)?.0,

@@ -6,7 +6,7 @@
 //!
 //! That is a hint; correctness does not depend on it. Something can lie further back: a transaction that took long to
 //! commit, a row that another process had locked and gave up. So a scan starts from the very beginning every second, and
-//! at once if the short scan finds nothing.
+//! at once if the short scan finds nothing. Whoever learns of something further back says so ([`Frontier::turn_back`]).
 
 use crate::error::DbResult;
 use std::{
@@ -27,6 +27,8 @@ struct State {
     reached: i64,
     /// When a scan last began at the beginning.
     whole: Option<Instant>,
+    /// Something may lie here that the next scan has to find.
+    back: Option<i64>,
 }
 
 impl Frontier {
@@ -43,6 +45,12 @@ impl Frontier {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// There may be something new at this place, or behind it: the next scan does not begin after it.
+    pub(crate) fn turn_back(&self, place: i64) {
+        let mut state = self.state();
+        state.back = Some(state.back.map_or(place, |earlier| earlier.min(place)));
+    }
+
     /// Calls `read` with the place to begin at, and a second time with the beginning if there is a need. It returns what
     /// it found and the last place where it found something, if it did.
     pub(crate) async fn scan<T, F>(&self, read: impl Fn(i64) -> F) -> DbResult<T>
@@ -50,7 +58,8 @@ impl Frontier {
         F: Future<Output = DbResult<(T, Option<i64>)>>,
     {
         let from = self.next(Instant::now());
-        let (found, reached) = read(from).await?;
+        // A scan that failed has found nothing of what lies there.
+        let (found, reached) = read(from).await.inspect_err(|_| self.turn_back(from))?;
         let (found, reached) = if reached.is_none() && from != Self::BEGINNING {
             self.state().whole = Some(Instant::now());
             read(Self::BEGINNING).await?
@@ -65,8 +74,10 @@ impl Frontier {
 
     fn next(&self, now: Instant) -> i64 {
         let mut state = self.state();
+        let back = state.back.take();
         if state.whole.is_some_and(|at| now.saturating_duration_since(at) < Self::WHOLE_EVERY) {
-            return state.reached.saturating_sub(self.margin);
+            let usual = state.reached.saturating_sub(self.margin);
+            return back.map_or(usual, |back| back.min(usual));
         }
         state.whole = Some(now);
         Self::BEGINNING
@@ -121,6 +132,27 @@ mod tests {
         assert_eq!(scan(&frontier, &[5, 100]).await, (vec![5, 100], vec![START]));
         frontier.state().whole = None;
         assert_eq!(frontier.next(Instant::now()), START, "the first one, too");
+    }
+
+    #[tokio::test]
+    async fn what_somebody_knows_of_is_found_by_the_next_walk() {
+        let frontier = Frontier::new(10);
+        scan(&frontier, &[100]).await;
+        frontier.turn_back(8);
+        frontier.turn_back(6);
+        frontier.turn_back(7);
+        assert_eq!(scan(&frontier, &[5, 7, 100]).await, (vec![7, 100], vec![6]));
+        assert_eq!(scan(&frontier, &[5, 100]).await, (vec![100], vec![90]), "once");
+        frontier.turn_back(95);
+        assert_eq!(scan(&frontier, &[91, 100]).await, (vec![91, 100], vec![90]), "it shortens no walk");
+        frontier.turn_back(6);
+        let failed: Result<(), _> = frontier.scan(|_| async { Err(DbError::unreadable("no")) }).await;
+        assert!(failed.is_err());
+        assert_eq!(
+            scan(&frontier, &[7, 100]).await,
+            (vec![7, 100], vec![6]),
+            "a walk that failed did not find it"
+        );
     }
 
     #[tokio::test]

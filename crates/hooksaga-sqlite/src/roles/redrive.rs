@@ -9,7 +9,7 @@ use rusqlite::Row;
 macro_rules! redrive_columns {
     () => {
         "id, tenant, kind, subscription_id, event_type, final_error_code, since, until, status, error, examined, created,
-       skipped, started_by_key, started_by, created_at, updated_at"
+       skipped, started_by_key, started_by, created_at, updated_at, after_at"
     };
 }
 pub(super) use redrive_columns;
@@ -24,6 +24,7 @@ pub(super) fn redrive(row: &Row<'_>) -> rusqlite::Result<Redrive> {
         examined: rows::count(row, 10)?,
         created: rows::count(row, 11)?,
         skipped: rows::count(row, 12)?,
+        reached: rows::optional_time(row, 17)?,
         started_by: Starter { key_id: row.get::<_, Option<i64>>(13)?.map(KeyId), name: row.get(14)? },
         created_at: rows::time(row, 15)?,
         updated_at: rows::time(row, 16)?,

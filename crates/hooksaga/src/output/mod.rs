@@ -11,7 +11,7 @@ mod time;
 pub(crate) use color::{Color, Painter, wants_colors};
 pub(crate) use progress::ProgressBar;
 pub(crate) use table::{Cell, Table, facts, table};
-pub(crate) use time::{Now, a_little_before, rfc3339};
+pub(crate) use time::{Now, a_little_before, rfc3339, well_before};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{

@@ -73,7 +73,22 @@ pub(crate) fn rfc3339(micros: i64) -> String {
 /// A whole minute, one to two minutes earlier: a start for what may have come at that time.
 pub(crate) fn a_little_before(time: &str) -> String {
     let Ok(at) = time.parse::<Timestamp>() else { return time.to_owned() };
-    at.checked_sub(Duration::from_secs(60)).unwrap_or(at).strftime("%Y-%m-%dT%H:%M:00Z").to_string()
+    minute_before(at, Duration::from_secs(60))
+}
+
+/// A start for what may have been routed at that time, which is later than it came: a whole minute ten to eleven minutes earlier, but
+/// nothing before `beginning`.
+pub(crate) fn well_before(time: &str, beginning: &str) -> String {
+    let Ok(at) = time.parse::<Timestamp>() else { return time.to_owned() };
+    let start = minute_before(at, Duration::from_secs(600));
+    let earliest = beginning
+        .parse::<Timestamp>()
+        .is_ok_and(|beginning| start.parse::<Timestamp>().is_ok_and(|start| start < beginning));
+    if earliest { beginning.to_owned() } else { start }
+}
+
+fn minute_before(at: Timestamp, span: Duration) -> String {
+    at.checked_sub(span).unwrap_or(at).strftime("%Y-%m-%dT%H:%M:00Z").to_string()
 }
 
 fn to_seconds(time: Timestamp) -> String {
@@ -90,6 +105,15 @@ fn short(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn well_before_is_some_minutes_and_never_before_the_beginning() {
+        let at = "2026-01-31T12:00:30.5Z";
+        assert_eq!(well_before(at, "2026-01-01T00:00:00Z"), "2026-01-31T11:50:00Z");
+        assert_eq!(well_before(at, "2026-01-31T11:55:00.123456Z"), "2026-01-31T11:55:00.123456Z");
+        assert_eq!(well_before(at, "whenever"), "2026-01-31T11:50:00Z");
+        assert_eq!(well_before("whenever", at), "whenever");
+    }
 
     #[test]
     fn relative_times_are_short() {

@@ -11,6 +11,7 @@ use crate::{
     pool::RolePool,
     roles::{
         dead_letters::requeue::{examine, insert},
+        event_locks,
         redrive::{redrive, redrive_columns, work},
         rows::{count, parsed, rows, take},
     },
@@ -29,6 +30,10 @@ use std::time::Duration;
 
 const RUNNING: &str = "/* redrives.running */
 SELECT COUNT(*), CAST(COALESCE(SUM(tenant <=> ?), 0) AS SIGNED) FROM redrives WHERE status = 'running'";
+
+/// The id of no event. One start at a time, on every node of a cluster: of two that count together, both would find room
+/// for one more.
+const STARTS: i64 = 0;
 
 const TENANT_OF: &str = "/* redrives.tenant_of */
 SELECT tenant, active AND verified FROM subscriptions WHERE id = ? AND deleted_at IS NULL";
@@ -77,7 +82,14 @@ pub(crate) struct RedrivesSql(pub(crate) RolePool);
 #[async_trait]
 impl RedriveStore for RedrivesSql {
     async fn start(&self, new: NewRedrive<'_>, limits: RunningLimits) -> StoreResult<StartOutcome> {
-        self.0.run(|connection| start(connection, new, limits)).await
+        self.0
+            .run(|mut connection| async move {
+                let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+                let outcome = start(&mut transaction, new, limits).await?;
+                transaction.commit().await?;
+                Ok(outcome)
+            })
+            .await
     }
 
     async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome> {
@@ -136,20 +148,21 @@ impl RedriveStore for RedrivesSql {
 }
 
 async fn start(
-    mut connection: Conn,
+    transaction: &mut Transaction<'_>,
     NewRedrive { scope, work, starter }: NewRedrive<'_>,
     limits: RunningLimits,
 ) -> DbResult<StartOutcome> {
     let mut tenant = scope.tenant().map(str::to_owned);
     if let RedriveWork::Events { subscription_id: id, .. } = work {
-        let found: Option<(String, bool)> = connection.exec_first(TENANT_OF, (id.0,)).await?;
+        let found: Option<(String, bool)> = transaction.exec_first(TENANT_OF, (id.0,)).await?;
         match found.filter(|(owner, _)| scope.includes(owner)) {
             None => return Ok(StartOutcome::NoSuchSubscription(*id)),
             Some((_, false)) => return Ok(StartOutcome::NotDeliverable(*id)),
             Some((owner, true)) => tenant = Some(owner),
         }
     }
-    let counts: Option<(i64, i64)> = connection.exec_first(RUNNING, (&tenant,)).await?;
+    event_locks::lock(transaction, [STARTS]).await?;
+    let counts: Option<(i64, i64)> = transaction.exec_first(RUNNING, (&tenant,)).await?;
     let (in_all, of_tenant) = counts.map_or((0, 0), |(in_all, of_tenant)| (count(in_all), count(of_tenant)));
     if let Some(refusal) = limits.refusal(scope, in_all, tenant.is_some().then_some(of_tenant)) {
         return Ok(StartOutcome::TooMany(refusal));
@@ -166,9 +179,9 @@ async fn start(
         starter.key_id.map(|key| key.0).into(),
         starter.name.as_str().into(),
     ];
-    connection.exec_drop(START, Params::Positional(values)).await?;
-    let id = connection.last_insert_id().ok_or_else(|| DbError::unreadable("a redrive without an id"))?;
-    let row: Option<Row> = connection.exec_first(ONE, (id,)).await?;
+    transaction.exec_drop(START, Params::Positional(values)).await?;
+    let id = transaction.last_insert_id().ok_or_else(|| DbError::unreadable("a redrive without an id"))?;
+    let row: Option<Row> = transaction.exec_first(ONE, (id,)).await?;
     let mut row = row.ok_or_else(|| DbError::unreadable("a redrive that cannot be seen"))?;
     Ok(StartOutcome::Started(Box::new(redrive(&mut row)?)))
 }

@@ -17,7 +17,7 @@ use crate::{
     time::{SqlTime, micros},
 };
 use async_trait::async_trait;
-use deadpool_postgres::{Client, Transaction};
+use deadpool_postgres::Transaction;
 use hooksaga_saga::{Chosen, DeadLetterId, EventId, Fate, RedriveId, choose, furthest_catch_up};
 use hooksaga_store::{
     CancelOutcome, EventSpan, LetterWindow, NOT_DELIVERABLE, NewRedrive, Recipient, RedriveColumns,
@@ -32,6 +32,9 @@ pub(crate) use catching_up::{FORGET as FORGET_CATCH_UP, MOVE as MOVE_CATCH_UP, N
 
 const RUNNING: &str = "/* redrives.running */
 SELECT count(*), count(*) FILTER (WHERE tenant IS NOT DISTINCT FROM $1::text) FROM redrives WHERE status = 'running'";
+
+/// One start at a time: of two that count together, both would find room for one more.
+const TAKE_TURN: &str = "/* redrives.take_turn */ SELECT pg_advisory_xact_lock(7525345092373148)";
 
 const TENANT_OF: &str = "/* redrives.tenant_of */
 SELECT tenant, active AND verified FROM subscriptions WHERE id = $1 AND deleted_at IS NULL";
@@ -77,7 +80,14 @@ pub(crate) struct RedrivesSql(pub(crate) RolePool);
 #[async_trait]
 impl RedriveStore for RedrivesSql {
     async fn start(&self, new: NewRedrive<'_>, limits: RunningLimits) -> StoreResult<StartOutcome> {
-        self.0.run(|client| async move { start(&client, new, limits).await }).await
+        self.0
+            .run(|mut client| async move {
+                let transaction = client.transaction().await?;
+                let outcome = start(&transaction, new, limits).await?;
+                transaction.commit().await?;
+                Ok(outcome)
+            })
+            .await
     }
 
     async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome> {
@@ -156,14 +166,14 @@ impl RedriveStore for RedrivesSql {
 }
 
 async fn start(
-    client: &Client,
+    transaction: &Transaction<'_>,
     NewRedrive { scope, work, starter }: NewRedrive<'_>,
     limits: RunningLimits,
 ) -> DbResult<StartOutcome> {
     let mut tenant = scope.tenant().map(str::to_owned);
     if let RedriveWork::Events { subscription_id: id, .. } = work {
-        let statement = client.prepare_cached(TENANT_OF).await?;
-        let Some(row) = client.query_opt(&statement, &[&id.0]).await? else {
+        let statement = transaction.prepare_cached(TENANT_OF).await?;
+        let Some(row) = transaction.query_opt(&statement, &[&id.0]).await? else {
             return Ok(StartOutcome::NoSuchSubscription(*id));
         };
         let owner: String = row.try_get(0)?;
@@ -175,15 +185,17 @@ async fn start(
         }
         tenant = Some(owner);
     }
-    let statement = client.prepare_cached(RUNNING).await?;
-    let row = client.query_one(&statement, &[&tenant]).await?;
+    let statement = transaction.prepare_cached(TAKE_TURN).await?;
+    transaction.execute(&statement, &[]).await?;
+    let statement = transaction.prepare_cached(RUNNING).await?;
+    let row = transaction.query_one(&statement, &[&tenant]).await?;
     let (in_all, of_tenant) = (count(row.try_get(0)?), count(row.try_get(1)?));
     if let Some(refusal) = limits.refusal(scope, in_all, tenant.is_some().then_some(of_tenant)) {
         return Ok(StartOutcome::TooMany(refusal));
     }
     let columns = RedriveColumns::from(work);
-    let statement = client.prepare_cached(START).await?;
-    let row = client
+    let statement = transaction.prepare_cached(START).await?;
+    let row = transaction
         .query_one(
             &statement,
             &[

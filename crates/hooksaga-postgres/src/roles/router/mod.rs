@@ -30,12 +30,12 @@ use std::{
 use tokio_postgres::{Row, types::ToSql};
 
 /// Ids are handed out before the commits of ingestion, of which two groups run at a time in each process. What commits
-/// later than that much after it is routed within a second.
+/// later than that much after it is routed within a second. What an application commits later announces its place (`wake`).
 const MARGIN: i64 = 2000;
 
 pub(crate) struct RouterSql {
     pool: RolePool,
-    frontier: Frontier,
+    frontier: Arc<Frontier>,
     sagas: Inserter,
     /// The last pass was one for [`ROUTE_MANY`], so the next one probably is, too. Lost, it costs one statement.
     many: AtomicBool,
@@ -43,14 +43,13 @@ pub(crate) struct RouterSql {
 }
 
 impl RouterSql {
-    pub(crate) fn new(pool: RolePool, correlations: Arc<Correlations>) -> Self {
-        Self {
-            pool,
-            frontier: Frontier::new(MARGIN),
-            sagas: Inserter::default(),
-            many: AtomicBool::new(false),
-            correlations,
-        }
+    pub(crate) fn new(pool: RolePool, frontier: Arc<Frontier>, correlations: Arc<Correlations>) -> Self {
+        Self { pool, frontier, sagas: Inserter::default(), many: AtomicBool::new(false), correlations }
+    }
+
+    /// How far routing came along the queue.
+    pub(crate) fn frontier() -> Arc<Frontier> {
+        Arc::new(Frontier::new(MARGIN))
     }
 
     /// What was routed, and the last event.

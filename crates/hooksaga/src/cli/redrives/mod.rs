@@ -48,7 +48,7 @@ async fn list(asked: CommonListArgs) -> CliResult {
             redrive.id.into(),
             redrive.tenant.clone().unwrap_or_else(|| "all".to_owned()).into(),
             what(&redrive).into(),
-            redrive.status.into(),
+            status(&redrive).into(),
             redrive.examined.to_string().into(),
             redrive.created.to_string().into(),
             redrive.skipped.to_string().into(),
@@ -85,7 +85,7 @@ fn show(redrive: &ApiRedrive) {
         ("redrive", redrive.id.into()),
         ("tenant", redrive.tenant.clone().unwrap_or_else(|| "all".to_owned()).into()),
         ("what", what(redrive).into()),
-        ("status", (&redrive.status).into()),
+        ("status", status(redrive).into()),
         ("error", Cell::optional(redrive.error.clone())),
         ("so far", tally(redrive).into()),
         ("started", format!("{}{by}", now.both(&redrive.created_at)).into()),
@@ -96,9 +96,32 @@ fn show(redrive: &ApiRedrive) {
 
 /// What a redrive sends again, for people.
 fn what(redrive: &ApiRedrive) -> String {
-    match (redrive.subscription_id, &redrive.since) {
-        (Some(id), Some(since)) => format!("events since {since} for subscription {id}"),
-        _ => "dead letters".to_owned(),
+    // Without an end of its own it ends where it began to run.
+    let end = |until: &Option<String>| until.clone().filter(|until| *until != redrive.created_at);
+    if let (Some(id), Some(since)) = (redrive.subscription_id, &redrive.since) {
+        let before = end(&redrive.until).map_or_else(String::new, |until| format!(" before {until}"));
+        return format!("events since {since}{before} for subscription {id}");
+    }
+    let filter = redrive.filter.clone().unwrap_or_default();
+    let conditions = [
+        filter.subscription_id.map(|id| format!("of subscription {id}")),
+        filter.event_type.map(|event_type| format!("of type {event_type}")),
+        filter.final_error_code.map(|code| format!("with {code}")),
+        filter.created_after.map(|at| format!("since {at}")),
+        end(&filter.created_before).map(|at| format!("before {at}")),
+    ];
+    ["dead letters".to_owned()]
+        .into_iter()
+        .chain(conditions.into_iter().flatten())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// While it runs, with how much of its time it has looked through.
+fn status(redrive: &ApiRedrive) -> String {
+    match redrive.percent.filter(|_| redrive.status == "running") {
+        Some(percent) => format!("running, {percent} %"),
+        None => redrive.status.clone(),
     }
 }
 

@@ -78,7 +78,7 @@ impl Start {
         }
         let mut stop = StopSignals::listen();
         tokio::select! {
-            ended = follow(&client, redrive.id) => self.verdict(&ended?),
+            ended = follow(&client, &redrive) => self.verdict(&ended?),
             () = stop.next() => {
                 output::note(format!("it goes on: see `hooksaga redrives show {}`", redrive.id));
                 Ok(())
@@ -114,6 +114,9 @@ impl Start {
             output::line(answer.text().trim_end());
         }
         match redrive.status.as_str() {
+            "cancelled" => {
+                Err(CliError::new(format!("redrive {} was cancelled: {}", redrive.id, tally(&redrive))))
+            }
             "failed" => {
                 let why = redrive.error.clone().unwrap_or_else(|| "no reason is known".to_owned());
                 Err(CliError::new(format!("redrive {} failed after {}: {why}", redrive.id, tally(&redrive))))
@@ -129,8 +132,9 @@ impl Start {
 }
 
 /// Looks until it has ended.
-async fn follow(client: &Client, id: i64) -> CliResult<Reply> {
-    let progress = ProgressBar::new(None);
+async fn follow(client: &Client, started: &ApiRedrive) -> CliResult<Reply> {
+    let id = started.id;
+    let progress = ProgressBar::new(started.percent.map(|_| 100));
     let mut server = PatientClient::reached(client).beside(&progress);
     loop {
         let answer = server.get(&format!("/v1/redrives/{id}")).await?;
@@ -139,7 +143,8 @@ async fn follow(client: &Client, id: i64) -> CliResult<Reply> {
             progress.clear();
             return Ok(answer);
         }
-        progress.show(redrive.examined, &format!("redrive {id}: {}", tally(&redrive)));
+        progress
+            .show(redrive.percent.unwrap_or_default().into(), &format!("redrive {id}: {}", tally(&redrive)));
         tokio::time::sleep(PAUSE).await;
     }
 }

@@ -126,10 +126,25 @@ pub(in crate::cli) struct ApiRedrive {
     pub(in crate::cli) skipped: u64,
     pub(in crate::cli) subscription_id: Option<i64>,
     pub(in crate::cli) since: Option<String>,
+    pub(in crate::cli) until: Option<String>,
+    /// Of one of events.
+    pub(in crate::cli) percent: Option<u8>,
+    /// Of one of dead letters.
+    pub(in crate::cli) filter: Option<LetterFilter>,
     /// `None`: not shown to this key.
     pub(in crate::cli) started_by: Option<String>,
     pub(in crate::cli) created_at: String,
     pub(in crate::cli) updated_at: String,
+}
+
+/// Which dead letters a redrive sends again.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(in crate::cli) struct LetterFilter {
+    pub(in crate::cli) subscription_id: Option<i64>,
+    pub(in crate::cli) event_type: Option<String>,
+    pub(in crate::cli) final_error_code: Option<String>,
+    pub(in crate::cli) created_after: Option<String>,
+    pub(in crate::cli) created_before: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     cli::remote::{ApiSubscription, Remote, id},
     error::{CliError, CliResult},
-    output::{self, a_little_before},
+    output::{self, well_before},
 };
 use clap::Args;
 use hooksaga_saga::Topics;
@@ -144,12 +144,14 @@ fn missed(now: &ApiSubscription) -> String {
     let redrive = format!("hooksaga redrives start --events --subscription {}", now.id);
     if now.active {
         format!(
-            "events that came while it was not active are not sent by themselves: `{redrive} --since TIME` sends them"
+            "events that came while it was not active are not sent by themselves: `{redrive} --since TIME` sends them, each \
+             once; take a time well before the pause"
         )
     } else {
-        let since = a_little_before(&now.updated_at);
+        let since = well_before(&now.updated_at, &now.created_at);
         format!(
-            "events that come meanwhile do not wait for it: once it is active, `{redrive} --since {since}` sends them"
+            "events that come meanwhile do not wait for it: once it is active, `{redrive} --since {since}` sends them, \
+             each once"
         )
     }
 }
@@ -225,10 +227,11 @@ mod tests {
     #[test]
     fn pausing_and_resuming_say_how_to_send_what_came_meanwhile() {
         let paused = ApiSubscription {
+            created_at: "2026-01-01T12:00:00Z".to_owned(),
             updated_at: "2026-01-31T12:00:30.5Z".to_owned(),
             ..subscription(false, "verified")
         };
-        let command = "`hooksaga redrives start --events --subscription 3 --since 2026-01-31T11:59:00Z`";
+        let command = "`hooksaga redrives start --events --subscription 3 --since 2026-01-31T11:50:00Z`";
         assert!(missed(&paused).contains(command), "{}", missed(&paused));
         assert!(missed(&subscription(true, "verified")).contains("--subscription 3 --since TIME`"));
     }

@@ -29,7 +29,8 @@ const PAUSING: &str = "Example:
   hooksaga subscriptions pause 3
 
 Events that come while it is paused do not wait for it. Once it is active again, send them with
-`hooksaga redrives start --events --subscription 3 --since TIME`.";
+`hooksaga redrives start --events --subscription 3 --since TIME`. Take a time well before the pause: what was stored before it may
+have been routed during it. Each event is sent only once.";
 
 const RESUMING: &str = "Examples:
   hooksaga subscriptions resume 3

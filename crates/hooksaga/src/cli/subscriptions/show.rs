@@ -4,7 +4,7 @@ use super::One;
 use crate::{
     cli::remote::{ApiSubscription, advice, explain},
     error::CliResult,
-    output::{self, Cell, Color, Now, a_little_before},
+    output::{self, Cell, Color, Now, well_before},
 };
 use hooksaga_saga::DisabledReason;
 
@@ -149,10 +149,10 @@ fn hints(subscription: &ApiSubscription, now: Now) -> Vec<String> {
         let since = subscription
             .disabled
             .as_ref()
-            .map_or_else(|| "TIME".to_owned(), |disabled| a_little_before(&disabled.at));
+            .map_or_else(|| "TIME".to_owned(), |it| well_before(&it.at, &subscription.created_at));
         hints.push(format!(
             "Events that come meanwhile do not wait for it: once it is active, `hooksaga redrives start --events \
-             --subscription {id} --since {since}` sends them."
+             --subscription {id} --since {since}` sends them, each once."
         ));
     }
     if !subscription.verified && subscription.verification.status == "failed" {
@@ -264,7 +264,9 @@ pub(super) mod tests {
         assert!(hints(&subscription(true, "verified")).is_empty());
         assert!(hints(&subscription(false, "verified"))[0].contains("subscriptions resume 3"));
         assert!(hints(&gone())[0].contains("switched it off 5m ago because its endpoint returned 410 Gone."));
-        assert!(hints(&gone())[1].contains("--subscription 3 --since 2026-01-31T11:59:00Z` sends them"));
+        assert!(
+            hints(&gone())[1].contains("--subscription 3 --since 2026-01-31T12:00:00.000000Z` sends them")
+        );
         let failed = hints(&subscription(true, "failed")).remove(0);
         assert!(
             failed.contains("subscriptions verify 3 --wait") && failed.contains("path in the callback URL"),
