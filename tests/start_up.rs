@@ -182,8 +182,8 @@ async fn a_new_secret_key_takes_over_while_a_server_runs(installation: Installat
     refused(&run(&installation, &["keys", "rewrap"]).await, "secrets.old_key");
     let both = installation.with("HOOKSAGA_SECRET_KEY", new).with("HOOKSAGA_SECRET_OLD_KEY", old);
     let server = both.serve().await;
-    for moved in ["moved: 1", "moved: 0"] {
-        let done = run(&both, &["keys", "rewrap"]).await;
+    for (form, moved) in [(&[][..], "moved: 1"), (&["--json"], r#"{"moved":0}"#)] {
+        let done = run(&both, &[&["keys", "rewrap"], form].concat()).await;
         assert_eq!(done.status.code(), Some(0), "{done:?}");
         assert!(String::from_utf8_lossy(&done.stdout).contains(moved), "{done:?}");
     }
@@ -215,6 +215,23 @@ async fn without_the_development_switch_plain_http_and_loopback_are_refused() {
         let problem = api.post("/v1/subscriptions", &loopback).await.expect(422);
         assert_eq!(problem["errors"][0]["field"], "callback_url", "{problem}");
     }
+}
+
+#[tokio::test]
+async fn what_migrate_did_can_be_read_by_scripts() {
+    let installation = Installation::sqlite();
+    let migrate = async |options: &[&str]| -> Value {
+        let output = run(&installation, &[&["migrate", "--json"], options].concat()).await;
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let first = migrate(&[]).await;
+    let applied = first["applied"].as_array().unwrap();
+    assert_eq!(first["version"].as_u64(), Some(applied.len() as u64), "{first}");
+    let again = migrate(&["--after-restore"]).await;
+    assert_eq!((&again["applied"], &again["version"]), (&json!([]), &first["version"]), "{again}");
+    let moved = again["moved_ids"].as_array().unwrap();
+    assert!(!moved.is_empty() && moved.iter().all(|moved| moved["after"].is_i64()), "{again}");
 }
 
 #[tokio::test]
