@@ -85,7 +85,7 @@ BEGIN
             WHERE event_id = NEW.event_id AND subscription_id = NEW.subscription_id AND generation = NEW.generation - 1;
             -- Whoever stores its letter at this moment has this locked, or will leave it out.
             SELECT COUNT(*) INTO waits FROM pending_dead_letters WHERE saga_id = sent_again LOCK IN SHARE MODE;
-            UPDATE letter_heads SET requeued = TRUE WHERE saga_id = sent_again;
+            UPDATE letter_heads FORCE INDEX (idx_head_saga) SET requeued = TRUE WHERE saga_id = sent_again;
         END;
     END IF;
 END;
