@@ -20,8 +20,9 @@ use tokio_postgres::{Client, Row};
 /// Every step. Never edited after a release, only added to.
 pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
-    Migration { version: 2, name: "guards", sql: include_str!("../migrations/0002_guards.sql") },
+    Migration { version: 2, name: "guards", sql: GUARDS },
 ];
+pub(crate) const GUARDS: &str = include_str!("../migrations/0002_guards.sql");
 
 /// The oldest program that works on the schema that these steps make, named by the newest step that it knows: it runs on
 /// beside `hooksaga migrate`. Raise it with a step that takes something away or changes its meaning.

@@ -26,7 +26,7 @@ pub(super) struct Migrate {
     print_roles: bool,
 
     /// The database was restored from a backup: move every id forward, so that none that was assigned since the backup is
-    /// assigned again. Stop every hooksaga process first
+    /// assigned again, and repair what lists are read from. Stop every hooksaga process first
     #[arg(long, conflicts_with = "print_roles")]
     after_restore: bool,
 }
@@ -49,6 +49,12 @@ impl Migrate {
             output::line(format!("roles: {}", report.roles));
         }
         if self.after_restore {
+            match wiring::repair_lists(&config.database).await? {
+                0 => output::line("lists of dead letters: complete"),
+                rows => {
+                    output::line(format!("lists of dead letters: {} repaired", output::count(rows, "row")))
+                }
+            }
             for moved in wiring::move_ids_forward(&config.database).await? {
                 output::line(format!("{}: ids go on after {}", moved.table, moved.after));
             }
