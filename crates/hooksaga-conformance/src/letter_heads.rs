@@ -6,7 +6,7 @@ use super::{
         ALL, AT_ONCE, DEFAULT_LIMIT, MANY, URL, append, append_many, deliver_round, letters, new_event,
         new_subscription, only, route, scope, tenant, verified_with, verified_with_limit,
     },
-    rows::count,
+    rows::{changes, count},
 };
 use hooksaga_saga::{ErrorCode, SagaId, SagaStatus, SubscriptionId};
 use hooksaga_store::{
@@ -130,6 +130,30 @@ pub async fn letters_are_the_same_by_whatever_they_are_listed(db: &dyn TestDatab
         }
     }
     assert_eq!(count(db, "letter_heads").await, 19, "one of each letter");
+}
+
+/// For servers. `repair` is what a migration after a restore does for lists: it returns how many rows were wrong.
+pub async fn lists_are_repaired_after_a_restore(db: &dyn TestDatabase, repair: impl AsyncFn() -> u64) {
+    let stores = db.stores();
+    fill(&stores).await;
+    let all = letters(&stores).await;
+    assert_eq!(repair().await, 0, "triggers keep them");
+    let lost = format!("DELETE FROM letter_heads WHERE letter_id IN ({}, {})", all[3].id, all[9].id);
+    changes(db, &lost, 2).await;
+    let requeued = all.iter().filter(|letter| letter.requeued_saga_id.is_some()).count();
+    db.execute_as_owner("UPDATE letter_heads SET requeued = FALSE WHERE requeued").await.unwrap();
+    let stray = format!("UPDATE letter_heads SET letter_id = 1000000 WHERE letter_id = {}", all[5].id);
+    changes(db, &stray, 1).await;
+    assert!(repair().await >= 2 + requeued as u64 + 2);
+    for wanted in [None, Some(true), Some(false)] {
+        let filter = DeadLetterFilter { requeued: wanted, ..DeadLetterFilter::default() };
+        let fits = |letter: &&DeadLetterSummary| {
+            wanted.is_none_or(|wanted| wanted == letter.requeued_saga_id.is_some())
+        };
+        let expected: Vec<_> = all.iter().filter(fits).cloned().collect();
+        assert_eq!(list(&stores, &ALL, &filter).await, expected, "{filter:?}");
+    }
+    assert_eq!(repair().await, 0, "twice is once");
 }
 
 async fn deliveries(stores: &Stores, scope: &TenantScope, filter: &DeliveryFilter) -> Vec<Delivery> {

@@ -184,4 +184,28 @@ pub async fn the_inventory_counts_subscriptions_by_state_and_open_letters(db: &d
     assert_eq!(stores.reader.inventory().await.unwrap(), open(3));
     stores.dead_letters.requeue(&ALL, letters[0], 1).await.unwrap();
     assert_eq!(stores.reader.inventory().await.unwrap(), open(2));
+    // However many newer ones were sent again.
+    add_heads(db, 1_000_000, true).await;
+    assert_eq!(stores.reader.inventory().await.unwrap(), open(2));
+    add_heads(db, 2_000_000, false).await;
+    assert_eq!(
+        stores.reader.inventory().await.unwrap(),
+        open(Inventory::MOST_LETTERS.into()),
+        "counted no further"
+    );
+}
+
+/// Ten thousand rows for lists of letters, with ids from this one on.
+async fn add_heads(db: &dyn TestDatabase, first: i64, requeued: bool) {
+    let digits: Vec<String> = (0..10).map(|digit| format!("SELECT {digit} AS d")).collect();
+    let digits = digits.join(" UNION ALL ");
+    let sql = format!(
+        "INSERT INTO letter_heads (letter_id, saga_id, subscription_id, tenant, event_type, final_error_code, created_at,
+                                   saga_created_at, requeued)
+         SELECT {first} + 1000 * a.d + 100 * b.d + 10 * c.d + d.d, saga_id, subscription_id, tenant, event_type,
+                final_error_code, created_at, saga_created_at, {requeued}
+         FROM (SELECT * FROM letter_heads ORDER BY letter_id LIMIT 1) h
+         CROSS JOIN ({digits}) a CROSS JOIN ({digits}) b CROSS JOIN ({digits}) c CROSS JOIN ({digits}) d"
+    );
+    changes(db, &sql, 10_000).await;
 }

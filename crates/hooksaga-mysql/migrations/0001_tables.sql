@@ -231,11 +231,11 @@ CREATE TABLE IF NOT EXISTS letter_heads (
     saga_created_at  DATETIME(6) NOT NULL,
     requeued         BOOLEAN NOT NULL,
     -- With all else that lists are filtered by: one subscription, tenant or type may have all letters.
-    KEY idx_head_subscription
-        (subscription_id, letter_id, requeued, event_type, final_error_code, created_at, saga_id, saga_created_at),
+    KEY idx_head_subscription (subscription_id, letter_id, requeued, event_type, final_error_code, created_at),
     KEY idx_head_tenant (tenant, letter_id, requeued, event_type, final_error_code, created_at),
     KEY idx_head_type (event_type, letter_id, requeued, final_error_code, created_at),
-    -- Dead deliveries in their order: of a tenant, and by type or time.
+    -- Dead deliveries in their order: of a subscription, of a tenant, and by type or time.
+    KEY idx_head_dead_subscription (subscription_id, saga_id, event_type, saga_created_at),
     KEY idx_head_dead (tenant, saga_id, event_type, saga_created_at),
     KEY idx_head_saga (saga_id, event_type, saga_created_at),
     KEY idx_head_requeued (requeued, letter_id)

@@ -87,7 +87,7 @@ BEGIN
             -- the head. One that begins later passes the row over until this one has committed, and then finds the new
             -- saga.
             SELECT COUNT(*) INTO waits FROM pending_dead_letters WHERE saga_id = sent_again LOCK IN SHARE MODE;
-            UPDATE letter_heads SET requeued = TRUE WHERE saga_id = sent_again;
+            UPDATE letter_heads FORCE INDEX (idx_head_saga) SET requeued = TRUE WHERE saga_id = sent_again;
         END;
     END IF;
 END;

@@ -5,12 +5,12 @@ use crate::{
     options::{SessionKind, database_of, identifier},
     pool::{connect_once, in_time},
     rights::{self, Fence},
-    schema::{HAS_TABLE, MIGRATIONS, recorded},
+    schema::{GUARDS, HAS_TABLE, MIGRATIONS, recorded},
     time::SqlTime,
 };
 use hooksaga_store::{
     ClockReading, Examination, Fault, Role, RoleFault, RoleMode, RolesFound, SchemaVersion, ServerOptions,
-    StoreError, StoreResult,
+    StoreError, StoreResult, Trigger, missing_triggers,
 };
 use mysql_async::{Conn, prelude::Queryable as _};
 use std::time::Instant;
@@ -32,8 +32,9 @@ pub async fn examine(options: &ServerOptions) -> StoreResult<Examination> {
         in_time(async { checked(connection.query_first("SELECT VERSION()").await) }).await?;
     let version = version.unwrap_or_default();
     let server = if version.contains("MariaDB") { version } else { format!("MySQL {version}") };
-    let hazards = in_time(hazards(&mut connection)).await?;
+    let mut hazards = in_time(hazards(&mut connection)).await?;
     let missing = in_time(is_missing(&mut connection, options)).await?;
+    let triggers = in_time(missing_guards(&mut connection, missing)).await?;
     checked(connection.disconnect().await)?;
 
     let schema = match missing {
@@ -46,6 +47,7 @@ pub async fn examine(options: &ServerOptions) -> StoreResult<Examination> {
         // A role that is missing is why the schema cannot be read.
         (RoleMode::Switch, _) => look_at_roles(options).await?,
     };
+    hazards.extend(triggers.filter(|_| schema.as_ref().is_ok_and(SchemaVersion::is_this_programs)));
     Ok(Examination { server, clock: Some(clock), schema, roles, hazards })
 }
 
@@ -63,6 +65,25 @@ async fn is_missing(connection: &mut Conn, options: &ServerOptions) -> StoreResu
         return if error::code(&error) == Some(1049) { Err(error::store_error(&error)) } else { Ok(false) };
     }
     Ok(checked(connection.query_first::<i64, _>(HAS_TABLE).await)? == Some(0))
+}
+
+/// The triggers that are missing, if the login may make some. (To others the server shows none.)
+async fn missing_guards(connection: &mut Conn, is_missing: bool) -> StoreResult<Option<String>> {
+    const MAKES_TRIGGERS: &str = "/* examine.makes_triggers */
+SELECT EXISTS (SELECT 1 FROM information_schema.user_privileges p
+               WHERE p.privilege_type = 'TRIGGER' AND p.grantee = me.grantee)
+    OR EXISTS (SELECT 1 FROM information_schema.schema_privileges p
+               WHERE p.privilege_type = 'TRIGGER' AND p.grantee = me.grantee AND DATABASE() LIKE p.table_schema)
+FROM (SELECT CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)))
+             AS grantee) me";
+    const TRIGGERS: &str = "/* examine.triggers */
+SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = DATABASE()";
+    if is_missing || checked(connection.query_first::<i64, _>(MAKES_TRIGGERS).await)? != Some(1) {
+        return Ok(None);
+    }
+    let names: Vec<String> = checked(connection.query(TRIGGERS).await)?;
+    let is_there = |trigger: &Trigger<'_>| names.iter().any(|name| name == trigger.name);
+    Ok(missing_triggers(GUARDS, is_there, "run `hooksaga migrate`, which makes them and repairs the lists"))
 }
 
 /// As the reader, which may read what made the schema.

@@ -49,7 +49,7 @@ mod wake;
 pub use error::store_error;
 pub use examine::examine;
 pub use options::identifier;
-pub use restore::move_ids_forward;
+pub use restore::{move_ids_forward, repair_lists};
 pub use rewrap::rewrap;
 pub use rights::{Fence, role_name, role_sql};
 pub use schema::{migrate, migrate_telling};

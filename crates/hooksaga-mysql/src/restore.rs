@@ -1,10 +1,11 @@
 //! After a restore from a backup: ids that were assigned since the backup was made must not be assigned again, since
-//! receivers know them and would take new events for duplicates.
+//! receivers know them and would take new events for duplicates. What lists are read from may lack what triggers would have kept.
 
 use crate::{
     error::checked,
     options::{SessionKind, identifier},
     pool::connect_once,
+    schema::repair_heads,
 };
 use hooksaga_store::{
     ServerOptions, StoreResult,
@@ -17,6 +18,14 @@ SELECT c.table_name, c.column_name, COALESCE(t.auto_increment, 1)
 FROM information_schema.columns c
 JOIN information_schema.tables t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
 WHERE c.table_schema = DATABASE() AND c.extra LIKE '%auto_increment%' ORDER BY c.table_name";
+
+/// Repairs what triggers keep for lists, in case that the restore left those out. Returns how many rows were wrong.
+pub async fn repair_lists(options: ServerOptions) -> StoreResult<u64> {
+    let mut connection = connect_once(SessionKind::Login.configuration(&options)?).await?;
+    let rows = repair_heads(&mut connection).await?;
+    checked(connection.disconnect().await)?;
+    Ok(rows)
+}
 
 /// Moves the ids of every table forward, and the number of each subscription's next challenge, which is in its id.
 pub async fn move_ids_forward(options: ServerOptions) -> StoreResult<Vec<MovedIds>> {

@@ -13,11 +13,12 @@ use crate::{
     rights,
 };
 use hooksaga_store::{
-    RoleMode, ServerOptions, StoreError, StoreResult,
+    REPAIR_LETTER_HEADS, RoleMode, ServerOptions, StoreError, StoreResult,
     migration::{
         LOWEST_PROGRAM, Migration, MigrationReport, OnMigrationStep, Recorded, check_released, latest,
         pending,
     },
+    triggers,
 };
 use mysql_async::{Conn, prelude::Queryable as _};
 
@@ -26,7 +27,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
     Migration { version: 2, name: "guards", sql: GUARDS },
 ];
-const GUARDS: &str = include_str!("../migrations/0002_guards.sql");
+pub(crate) const GUARDS: &str = include_str!("../migrations/0002_guards.sql");
 
 /// Exists from the first moment of the first run: tables beside it are hooksaga's.
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (\
@@ -175,40 +176,41 @@ async fn refuse_foreign_tables(connection: &mut Conn) -> StoreResult<()> {
 }
 
 /// Triggers run with the rights of the login that made them, and every write fails once that login is gone. So a
-/// migration by another login makes them its own.
+/// migration by another login makes them its own. It makes those that a restore left out, too.
+///
+/// The last of them is made when the lists are repaired: as long as it is missing, the next migration begins again.
 async fn adopt_triggers(connection: &mut Conn, database: &str) -> StoreResult<()> {
     let sql = format!(
-        "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = {} AND definer <> CURRENT_USER()",
+        "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = {} AND definer = CURRENT_USER()",
         literal(database)
     );
-    let foreign: Option<i64> = checked(connection.query_first(sql).await)?;
-    if foreign.unwrap_or(0) > 0 {
-        for statement in statements(GUARDS) {
-            run(connection, statement).await?;
-        }
-        run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
-        for statement in REPAIR_HEADS {
-            run(connection, statement).await?;
-        }
+    let own: Vec<String> = checked(connection.query(sql).await)?;
+    if triggers(GUARDS).all(|trigger| own.iter().any(|name| name == trigger.name)) {
+        return Ok(());
+    }
+    let guards = statements(GUARDS);
+    // Each is dropped, and then made.
+    let (others, last) = guards.split_at(guards.len().saturating_sub(2));
+    for statement in last.iter().take(1).chain(others) {
+        run(connection, statement).await?;
+    }
+    repair_heads(connection).await?;
+    for statement in last {
+        run(connection, statement).await?;
     }
     Ok(())
 }
 
-/// What letter_heads missed while its triggers were being created again beside running servers.
-const REPAIR_HEADS: [&str; 3] = [
-    "INSERT INTO letter_heads
-        (letter_id, saga_id, subscription_id, tenant, event_type, final_error_code, created_at, saga_created_at, requeued)
-     SELECT d.id, d.saga_id, d.subscription_id, e.tenant, e.event_type, d.final_error_code, d.created_at, s.created_at, FALSE
-     FROM dead_letters d JOIN events e ON e.id = d.event_id JOIN webhook_delivery_sagas s ON s.id = d.saga_id
-     LEFT JOIN letter_heads h ON h.letter_id = d.id
-     WHERE h.letter_id IS NULL",
-    "UPDATE letter_heads h
-     JOIN webhook_delivery_sagas s ON s.id = h.saga_id
-     JOIN webhook_delivery_sagas n
-       ON n.event_id = s.event_id AND n.subscription_id = s.subscription_id AND n.generation = s.generation + 1
-     SET h.requeued = TRUE WHERE NOT h.requeued",
-    "DELETE h FROM letter_heads h LEFT JOIN dead_letters d ON d.id = h.letter_id WHERE d.id IS NULL",
-];
+/// What letter_heads missed while its triggers were missing. Returns how many rows were wrong.
+pub(crate) async fn repair_heads(connection: &mut Conn) -> StoreResult<u64> {
+    run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
+    let mut rows = 0;
+    for statement in REPAIR_LETTER_HEADS {
+        run(connection, statement).await?;
+        rows += connection.affected_rows();
+    }
+    Ok(rows)
+}
 
 async fn run(connection: &mut Conn, statement: &str) -> StoreResult<()> {
     connection.query_drop(statement).await.map_err(|error| match (code(&error), store_error(&error)) {
@@ -276,7 +278,7 @@ mod tests {
         assert_eq!(found[2], "DROP z;");
         let guards = statements(GUARDS);
         assert!(guards.iter().all(|sql| sql.contains("DROP TRIGGER") || sql.contains("CREATE TRIGGER")));
-        assert_eq!(guards.len() % 2, 0);
+        assert_eq!(guards.len(), 2 * triggers(GUARDS).count());
         assert_eq!(statements(MIGRATIONS[0].sql).len(), 35);
     }
 

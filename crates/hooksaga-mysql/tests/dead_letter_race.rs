@@ -1,6 +1,7 @@
-//! A letter that is stored at the moment at which its saga is sent again.
+//! What lists of letters are read from: beside a letter that is stored at the moment at which its saga is sent again, and after
+//! a restore.
 
-use crate::adapter::{fresh, owner};
+use crate::adapter::{fresh, options, owner};
 use hooksaga_conformance::{TestDatabase as _, letter_heads};
 use mysql_async::prelude::Queryable as _;
 
@@ -26,4 +27,11 @@ async fn no_letter_is_stored_while_its_saga_is_sent_again() {
     let db = fresh().await;
     let open = async |statements| open(&db.url, statements).await;
     letter_heads::no_letter_is_stored_while_its_saga_is_sent_again(&db.stores(), open).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_are_repaired_after_a_restore() {
+    let db = fresh().await;
+    let repair = async || hooksaga_mysql::repair_lists(options(&db.url)).await.unwrap();
+    letter_heads::lists_are_repaired_after_a_restore(&db, repair).await;
 }

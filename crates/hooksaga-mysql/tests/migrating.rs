@@ -236,6 +236,48 @@ async fn triggers_of_a_login_that_is_gone_are_made_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn triggers_that_a_restore_left_out_are_made_and_lists_repaired() {
+    let db = fresh().await;
+    let hazards = async || hooksaga_mysql::examine(&options(&db.url)).await.unwrap().hazards.join("\n");
+    let before = hazards().await;
+    assert!(!before.contains("triggers"), "{before}");
+    let mut connection = owner(&db.url).await;
+    for sql in [
+        "DROP TRIGGER letters_keep_head",
+        "INSERT INTO events (event_type, payload, correlation_id) VALUES ('t', '1', 'c')",
+        "INSERT INTO webhook_delivery_sagas (id, event_id, subscription_id, max_retry_limit)
+         SELECT 77, id, 2, 5 FROM events",
+        "INSERT INTO dead_letters (saga_id, event_id, subscription_id, final_error_code, payload)
+         SELECT 77, id, 2, 'TIMEOUT', '1' FROM events",
+    ] {
+        connection.query_drop(sql).await.unwrap();
+    }
+    let after = hazards().await;
+    let named = "lacks 1 of its triggers (letters_keep_head on dead_letters)";
+    assert!(after.contains(named) && after.contains("run `hooksaga migrate`"), "{after}");
+    let heads = "SELECT COUNT(*) FROM letter_heads WHERE saga_id = 77";
+    assert_eq!(value(&db.url, heads).await, "0");
+    migrate(options(&db.url)).await.unwrap();
+    assert_eq!((value(&db.url, heads).await, hazards().await), ("1".to_owned(), before));
+
+    // A run that was killed when all triggers were made but the last, and the lists not repaired.
+    for sql in ["DROP TRIGGER audit_refuse_delete", "DELETE FROM letter_heads"] {
+        connection.query_drop(sql).await.unwrap();
+    }
+    migrate(options(&db.url)).await.unwrap();
+    assert_eq!(value(&db.url, heads).await, "1");
+    assert_eq!(
+        value(
+            &db.url,
+            "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE() \
+        AND trigger_name = 'audit_refuse_delete'"
+        )
+        .await,
+        "1"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn after_a_restore_ids_go_on_where_none_was_given_out() {
     let db = fresh().await;
     let append = async || {

@@ -250,12 +250,14 @@ CREATE TABLE letter_heads (
 
 -- With all else that lists are filtered by: one subscription, tenant or type may have all letters.
 CREATE INDEX idx_head_subscription ON letter_heads (subscription_id, letter_id)
-    INCLUDE (requeued, event_type, final_error_code, created_at, saga_id, saga_created_at);
+    INCLUDE (requeued, event_type, final_error_code, created_at);
 CREATE INDEX idx_head_tenant ON letter_heads (tenant, letter_id)
     INCLUDE (requeued, event_type, final_error_code, created_at);
 CREATE INDEX idx_head_type ON letter_heads (event_type, letter_id)
     INCLUDE (requeued, final_error_code, created_at);
--- Dead deliveries in their order: of a tenant, and by type or time.
+-- Dead deliveries in their order: of a subscription, of a tenant, and by type or time.
+CREATE INDEX idx_head_dead_subscription ON letter_heads (subscription_id, saga_id)
+    INCLUDE (event_type, saga_created_at);
 CREATE INDEX idx_head_dead ON letter_heads (tenant, saga_id) INCLUDE (event_type, saga_created_at);
 CREATE INDEX idx_head_saga ON letter_heads (saga_id) INCLUDE (event_type, saga_created_at);
 CREATE INDEX idx_head_requeued ON letter_heads (requeued, letter_id);

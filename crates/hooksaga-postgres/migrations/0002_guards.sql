@@ -210,20 +210,26 @@ CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON dead_letters
 
 -- letter_heads: what lists of letters are filtered by, kept with the rights of the schema's owner.
 
-CREATE FUNCTION hooksaga_keep_head() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+CREATE FUNCTION hooksaga_keep_heads() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-    IF TG_OP = 'DELETE' THEN
-        DELETE FROM letter_heads WHERE letter_id = OLD.id;
-        RETURN NULL;
-    END IF;
     INSERT INTO letter_heads
         (letter_id, saga_id, subscription_id, tenant, event_type, final_error_code, created_at, saga_created_at, requeued)
-    SELECT NEW.id, NEW.saga_id, NEW.subscription_id, e.tenant, e.event_type, NEW.final_error_code, NEW.created_at, s.created_at,
+    SELECT d.id, d.saga_id, d.subscription_id, e.tenant, e.event_type, d.final_error_code, d.created_at, s.created_at,
            EXISTS (SELECT FROM webhook_delivery_sagas n
                    WHERE n.event_id = s.event_id AND n.subscription_id = s.subscription_id
-                     AND n.generation = s.generation + 1)
-    FROM webhook_delivery_sagas s JOIN events e ON e.id = NEW.event_id
-    WHERE s.id = NEW.saga_id;
+                     AND n.generation = s.generation + 1 OFFSET 0)
+    FROM added d
+    CROSS JOIN LATERAL (
+        SELECT event_id, subscription_id, generation, created_at FROM webhook_delivery_sagas WHERE id = d.saga_id OFFSET 0
+    ) s
+    CROSS JOIN LATERAL (SELECT tenant, event_type FROM events WHERE id = d.event_id OFFSET 0) e;
+    RETURN NULL;
+END
+$$;
+
+CREATE FUNCTION hooksaga_forget_heads() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    DELETE FROM letter_heads WHERE letter_id = ANY (ARRAY(SELECT id FROM gone));
     RETURN NULL;
 END
 $$;
@@ -242,10 +248,13 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION hooksaga_keep_head(), hooksaga_mark_requeued() FROM PUBLIC;
+REVOKE ALL ON FUNCTION hooksaga_keep_heads(), hooksaga_forget_heads(), hooksaga_mark_requeued() FROM PUBLIC;
 
-CREATE TRIGGER keep_head AFTER INSERT OR DELETE ON dead_letters
-    FOR EACH ROW EXECUTE FUNCTION hooksaga_keep_head();
+-- All letters of a statement at once.
+CREATE TRIGGER keep_heads AFTER INSERT ON dead_letters
+    REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION hooksaga_keep_heads();
+CREATE TRIGGER forget_heads AFTER DELETE ON dead_letters
+    REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION hooksaga_forget_heads();
 -- What is routed has generation 0, and pays for no more than this condition.
 CREATE TRIGGER mark_requeued AFTER INSERT ON webhook_delivery_sagas
     FOR EACH ROW WHEN (NEW.generation > 0) EXECUTE FUNCTION hooksaga_mark_requeued();

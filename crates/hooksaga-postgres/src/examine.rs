@@ -5,12 +5,12 @@ use crate::{
     options::SessionKind,
     pool::connect_once,
     rights::{self, Right},
-    schema::{MIGRATIONS, RECORDED, recorded},
+    schema::{GUARDS, MIGRATIONS, RECORDED, recorded},
     time::SqlTime,
 };
 use hooksaga_store::{
     ClockReading, Examination, Fault, Role, RoleFault, RoleMode, RolesFound, SchemaVersion, ServerOptions,
-    StoreResult,
+    StoreResult, Trigger, missing_triggers,
 };
 use std::time::Instant;
 use tokio_postgres::Client;
@@ -37,7 +37,10 @@ pub async fn examine(options: &ServerOptions) -> StoreResult<Examination> {
         (RoleMode::Switch, Err(_)) => RolesFound::NotLookedAt,
         (RoleMode::Switch, Ok(_)) => look_at_roles(options, place.as_deref()).await,
     };
-    let hazards = hazards(&client).await?;
+    let mut hazards = hazards(&client).await?;
+    if schema.as_ref().is_ok_and(SchemaVersion::is_this_programs) {
+        hazards.extend(missing_guards(&client).await?);
+    }
     Ok(Examination { server: format!("PostgreSQL {version}"), clock: Some(clock), schema, roles, hazards })
 }
 
@@ -103,6 +106,25 @@ ORDER BY r.place LIMIT $4";
             Ok(format!("{verb}{column} ON {object}"))
         })
         .collect()
+}
+
+/// Triggers that are missing or switched off.
+async fn missing_guards(client: &Client) -> StoreResult<Option<String>> {
+    const TRIGGERS: &str = "/* examine.triggers */
+SELECT t.tgname::text, c.relname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+WHERE NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
+  AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('schema_migrations'))";
+    let rows = checked(client.query(TRIGGERS, &[]).await)?;
+    let names = rows.iter().map(|row| Ok((checked(row.try_get(0))?, checked(row.try_get(1))?)));
+    let names: Vec<(String, String)> = names.collect::<StoreResult<_>>()?;
+    let is_there = |trigger: &Trigger<'_>| {
+        names.iter().any(|(name, table)| (&**name, &**table) == (trigger.name, trigger.table))
+    };
+    Ok(missing_triggers(
+        GUARDS,
+        is_there,
+        "restore the backup again, completely, and run `hooksaga migrate --after-restore`",
+    ))
 }
 
 async fn hazards(client: &Client) -> StoreResult<Vec<String>> {

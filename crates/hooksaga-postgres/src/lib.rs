@@ -41,7 +41,7 @@ mod wake;
 
 pub use error::store_error;
 pub use examine::examine;
-pub use restore::move_ids_forward;
+pub use restore::{move_ids_forward, repair_lists};
 pub use rewrap::rewrap;
 pub use rights::role_sql;
 pub use schema::{migrate, migrate_telling};

@@ -1,9 +1,9 @@
 //! After a restore from a backup: ids that were assigned since the backup was made must not be assigned again, since
-//! receivers know them and would take new events for duplicates.
+//! receivers know them and would take new events for duplicates. What lists are read from may lack what triggers would have kept.
 
 use crate::{error::checked, options::SessionKind, pool::connect_once};
 use hooksaga_store::{
-    ServerOptions, StoreResult,
+    REPAIR_LETTER_HEADS, ServerOptions, StoreResult,
     migration::{ID_JUMP, MovedIds},
 };
 
@@ -14,6 +14,16 @@ SELECT c.relname::text, quote_ident(c.relname), quote_ident(a.attname),
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
 WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('schema_migrations'))
   AND c.relkind = 'r' AND a.attidentity <> '' ORDER BY c.relname";
+
+/// Repairs what triggers keep for lists, in case that the restore left those out. Returns how many rows were wrong.
+pub async fn repair_lists(options: ServerOptions) -> StoreResult<u64> {
+    let client = connect_once(&SessionKind::Login.configuration(&options)?).await?;
+    let mut rows = 0;
+    for statement in REPAIR_LETTER_HEADS {
+        rows += checked(client.execute(statement, &[]).await)?;
+    }
+    Ok(rows)
+}
 
 /// Moves the ids of every table forward, and the number of each subscription's next challenge, which is in its id.
 pub async fn move_ids_forward(options: ServerOptions) -> StoreResult<Vec<MovedIds>> {

@@ -23,8 +23,9 @@ use tokio_postgres::{Client, Row};
 /// Every step. Never edited after a release, only added to.
 pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
-    Migration { version: 2, name: "guards", sql: include_str!("../migrations/0002_guards.sql") },
+    Migration { version: 2, name: "guards", sql: GUARDS },
 ];
+pub(crate) const GUARDS: &str = include_str!("../migrations/0002_guards.sql");
 
 /// The lock's number: any that no other program is likely to use ("hooksaga" in ASCII).
 const LOCK: i64 = 0x686f_6f6b_7361_6761;

@@ -16,8 +16,8 @@ use crate::{
 };
 use hooksaga_conformance::HotStatement;
 use hooksaga_store::{
-    BlockFilter, DeadLetterFilter, DeliveryFilter, ListQuery, Role, ServerOptions, StoreError, StoreResult,
-    TenantScope,
+    BlockFilter, DeadLetterFilter, DeliveryFilter, EventFilter, ListQuery, Role, ServerOptions, StoreError,
+    StoreResult, TenantScope,
 };
 use tokio_postgres::{Client, Config};
 
@@ -45,6 +45,11 @@ pub async fn explain_deliveries(
         Some(blocks) => explain(client, reader::blocks::blocks_before(&blocks, i64::MAX)).await,
         None => explain(client, reader::deliveries::page_of(scope, wanted, 51)).await,
     }
+}
+
+/// The same for a tenant's events.
+pub async fn explain_events(client: &Client, tenant: &str, wanted: &EventFilter) -> StoreResult<String> {
+    explain(client, reader::events::page_of_tenant(tenant, wanted, 51)).await
 }
 
 /// The same for dead letters.

@@ -156,6 +156,20 @@ async fn a_database_that_would_change_payloads_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn triggers_that_a_restore_left_out_are_reported() {
+    let db = fresh().await;
+    let hazards = async || hooksaga_postgres::examine(&options(&db.url)).await.unwrap().hazards.join("\n");
+    let before = hazards().await;
+    assert!(!before.contains("triggers"), "{before}");
+    let sql =
+        "DROP TRIGGER keep_heads ON dead_letters; ALTER TABLE audit_records DISABLE TRIGGER refuse_update";
+    superuser(&db.url).await.batch_execute(sql).await.unwrap();
+    let after = hazards().await;
+    let named = "lacks 2 of its triggers (keep_heads on dead_letters, refuse_update on audit_records)";
+    assert!(after.contains(named) && after.contains("`hooksaga migrate --after-restore`"), "{after}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn after_a_restore_ids_go_on_where_none_was_given_out() {
     let db = fresh().await;
     let append = async || {

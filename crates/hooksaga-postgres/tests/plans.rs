@@ -2,9 +2,9 @@
 
 use crate::adapter::{fresh, superuser};
 use hooksaga_conformance::{HotStatement, TestDatabase as _};
-use hooksaga_postgres::test_support::{explain_deliveries, explain_letters};
+use hooksaga_postgres::test_support::{explain_deliveries, explain_events, explain_letters};
 use hooksaga_saga::{SagaStatus, SubscriptionId, Timestamp};
-use hooksaga_store::{DeadLetterFilter, DeliveryFilter, PageRequest, Role, TenantScope};
+use hooksaga_store::{DeadLetterFilter, DeliveryFilter, EventFilter, PageRequest, Role, TenantScope};
 
 /// Many finished deliveries, a backlog of one paused and some active subscriptions, a few leased jobs.
 fn fill(rows: u32, subscriptions: u32, queued: u32) -> String {
@@ -156,15 +156,16 @@ async fn every_hot_statement_goes_by_its_index() {
     assert_eq!(WANTED.len(), HotStatement::ALL.len());
 }
 
-/// Letters of a tenth of the deliveries, and the coarse index.
+/// A tenant with a fifth of the events, the oldest ones, letters of a tenth of the deliveries, and the coarse index.
 const LETTERS: &str = "
 SET session_replication_role = replica;
+UPDATE events SET tenant = 'long.ago' WHERE id <= 8000;
 TRUNCATE dead_letters, letter_heads;
 INSERT INTO dead_letters (saga_id, event_id, subscription_id, final_error_code, payload)
     SELECT id, event_id, subscription_id, 'TIMEOUT', '1' FROM webhook_delivery_sagas WHERE id % 10 = 0;
 INSERT INTO letter_heads
-    SELECT d.id, d.saga_id, d.subscription_id, 'tenant' || d.id % 9, e.event_type, d.final_error_code, d.created_at,
-           s.created_at, d.id % 1000 = 0
+    SELECT d.id, d.saga_id, d.subscription_id, CASE WHEN e.tenant = 'default' THEN 'tenant' || d.id % 9 ELSE e.tenant END,
+           e.event_type, d.final_error_code, d.created_at, s.created_at, d.id % 1000 = 0
     FROM dead_letters d JOIN events e ON e.id = d.event_id JOIN webhook_delivery_sagas s ON s.id = d.saga_id;
 INSERT INTO list_blocks SELECT DISTINCT 1, subscription_id::text, id / 256 FROM webhook_delivery_sagas;
 INSERT INTO list_blocks SELECT DISTINCT 2, 'tenant' || id % 9, id / 256 FROM webhook_delivery_sagas;
@@ -183,7 +184,8 @@ async fn every_list_goes_by_its_index() {
     // Not within a transaction, as several statements at once are.
     owner.batch_execute("VACUUM ANALYZE").await.unwrap();
     let client = db.as_role(Role::ApiReader).await.unwrap();
-    let (all, one) = (TenantScope::All, TenantScope::One("tenant3".parse().unwrap()));
+    let one = |tenant: &str| TenantScope::One(tenant.parse().unwrap());
+    let (all, one, old) = (TenantScope::All, one("tenant3"), one("long.ago"));
     let text = |text: &str| Some(text.to_owned());
     let time = Some(Timestamp::from_micros(1));
     let subscription_id = Some(SubscriptionId(7));
@@ -203,7 +205,12 @@ async fn every_list_goes_by_its_index() {
             DeliveryFilter { created_before: time, ..dead() },
             "Index Only Scan Backward using idx_head_dead",
         ),
-        (&all, DeliveryFilter { subscription_id, ..dead() }, "Index Only Scan using idx_head_subscription"),
+        (&old, dead(), "Index Only Scan Backward using idx_head_dead"),
+        (
+            &all,
+            DeliveryFilter { subscription_id, ..dead() },
+            "Index Only Scan Backward using idx_head_dead_subscription",
+        ),
         (
             &all,
             DeliveryFilter { statuses: waiting, subscription_id, ..DeliveryFilter::default() },
@@ -236,10 +243,15 @@ async fn every_list_goes_by_its_index() {
             plan.contains("Seq Scan on webhook_delivery_sagas") || plan.contains("Seq Scan on letter_heads");
         assert!(!scans, "{scope:?} {wanted:?}:\n{plan}");
     }
+    for wanted in [EventFilter::default(), EventFilter { created_after: time, ..EventFilter::default() }] {
+        let plan = explain_events(&client, "long.ago", &wanted).await.unwrap();
+        assert!(plan.contains("Index Scan Backward using idx_event_tenant"), "{wanted:?}:\n{plan}");
+    }
     let none = DeadLetterFilter::default;
     for (scope, wanted, index) in [
         (&all, none(), "letter_heads_pkey"),
         (&one, none(), "Index Only Scan Backward using idx_head_tenant"),
+        (&old, none(), "Index Only Scan Backward using idx_head_tenant"),
         (
             &one,
             DeadLetterFilter { requeued: Some(false), ..none() },

@@ -47,7 +47,7 @@ pub use names::{CorrelationId, EventType, ExternalId, Invalid, Tenant, is_visibl
 pub use rate_limit::{Gate, Passage, RateLimit};
 pub use redrive::{Chosen, Fate, choose};
 pub use request_headers::{RequestHeaderName, RequestHeaderValue, RequestHeaders};
-pub use retention::{EventRemains, Expiry, Retention, SagaRemains, may_go};
+pub use retention::{EventRemains, Expiry, JanitorRest, Retention, SagaRemains, may_go};
 pub use retry_after::retry_after;
 pub use send_again::send_again;
 pub use status::{JobStatus, SagaStatus, UnknownStatus};

@@ -26,9 +26,42 @@ impl Retention {
         now.before(self.finished.max(Self::SHORTEST))
     }
 
+    /// For how long an event that was created at this moment could have been gone.
+    pub fn overdue(&self, created_at: Timestamp, now: Timestamp) -> Duration {
+        self.settled_before(now).since(created_at)
+    }
+
     /// Dead letters that are younger than this stay; `None`: all of them do.
     fn letters_before(&self, now: Timestamp) -> Option<Timestamp> {
         self.dead_letters.map(|kept| now.before(kept.max(self.finished).max(Self::SHORTEST)))
+    }
+}
+
+/// How much of its usual rest the janitor takes. It leaves the machine to others as long as it keeps up, and rests less only
+/// while it falls behind: a large backlog that shrinks is no reason to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JanitorRest {
+    quarters: u32,
+}
+
+impl JanitorRest {
+    pub const FULL: Self = Self { quarters: 4 };
+    /// It keeps up while nothing that may go is overdue for longer.
+    pub const LATE: Duration = Duration::from_secs(120);
+
+    /// What it takes from now on, by how long the oldest history that may go has been overdue: now, and some seconds earlier.
+    #[must_use]
+    pub fn next(self, earlier: Duration, overdue: Duration) -> Self {
+        match overdue {
+            _ if overdue <= Self::LATE => Self::FULL,
+            _ if overdue > earlier => Self { quarters: self.quarters.saturating_sub(1).max(1) },
+            _ => self,
+        }
+    }
+
+    /// What is left of a rest.
+    pub fn of(self, rest: Duration) -> Duration {
+        rest * self.quarters / 4
     }
 }
 

@@ -20,9 +20,17 @@ use std::{path::Path, sync::Arc};
 pub async fn examine(path: &Path) -> StoreResult<Examination> {
     let path = path.to_owned();
     blocking(move || {
-        let schema = if is_there(&path) { schema::judge(&Location::check(&path)?) } else { none_yet() };
+        let (mut schema, mut hazards) = (none_yet(), None);
+        if is_there(&path) {
+            let location = Location::check(&path)?;
+            schema = schema::judge(&location);
+            if schema.as_ref().is_ok_and(SchemaVersion::is_this_programs) {
+                hazards = schema::missing_guards(&location)?;
+            }
+        }
         let server = format!("SQLite {}", rusqlite::version());
-        Ok(Examination { server, clock: None, schema, roles: RolesFound::Embedded, hazards: Vec::new() })
+        let hazards = hazards.into_iter().collect();
+        Ok(Examination { server, clock: None, schema, roles: RolesFound::Embedded, hazards })
     })
     .await
 }

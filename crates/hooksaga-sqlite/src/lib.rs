@@ -39,7 +39,7 @@ use hooksaga_store::{
     KeyStore, NoWakeups, Role, StoreError, StoreResult, Stores,
     migration::{MigrationReport, MovedIds},
 };
-use location::Location;
+use location::{Location, ServerLock};
 use readers::ReadLanes;
 use std::{
     path::{Path, PathBuf},
@@ -89,12 +89,29 @@ pub async fn migrate(path: &Path) -> StoreResult<MigrationReport> {
 /// # Errors
 /// As [`open`].
 pub async fn move_ids_forward(path: &Path) -> StoreResult<Vec<MovedIds>> {
+    alone(path, restore::move_ids).await
+}
+
+/// Repairs what triggers keep for lists, after a restore that may have left those out. Returns how many rows were wrong. No
+/// server may run.
+///
+/// # Errors
+/// As [`open`].
+pub async fn repair_lists(path: &Path) -> StoreResult<u64> {
+    alone(path, restore::repair_lists).await
+}
+
+/// Works on a database whose schema is current, where no server runs.
+async fn alone<T: Send + 'static>(
+    path: &Path,
+    work: fn(&Location, &ServerLock) -> StoreResult<T>,
+) -> StoreResult<T> {
     let path = path.to_owned();
     blocking(move || {
         let location = Location::check(&path)?;
         let lock = location.lock()?;
         schema::migrate(&location, &lock)?;
-        restore::move_ids(&location, &lock)
+        work(&location, &lock)
     })
     .await
 }

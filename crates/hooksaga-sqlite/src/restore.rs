@@ -1,5 +1,5 @@
 //! After a restore from a backup: ids that were assigned since the backup was made must not be assigned again, since
-//! receivers know them and would take new events for duplicates.
+//! receivers know them and would take new events for duplicates. What lists are read from may lack what triggers would have kept.
 
 use crate::{
     error::store_error,
@@ -7,10 +7,25 @@ use crate::{
     session::connect,
 };
 use hooksaga_store::{
-    StoreResult,
+    REPAIR_LETTER_HEADS, StoreResult,
     migration::{ID_JUMP, MovedIds},
 };
 use rusqlite::{Connection, TransactionBehavior};
+
+/// Repairs what triggers keep for lists, in case that the restore left those out. Returns how many rows were wrong.
+pub(crate) fn repair_lists(location: &Location, _lock: &ServerLock) -> StoreResult<u64> {
+    let mut connection = connect(location.path())?;
+    let repair = |connection: &mut Connection| -> rusqlite::Result<usize> {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut rows = 0;
+        for statement in REPAIR_LETTER_HEADS {
+            rows += transaction.execute(statement, [])?;
+        }
+        transaction.commit()?;
+        Ok(rows)
+    };
+    Ok(repair(&mut connection).map_err(|error| store_error(&error))? as u64)
+}
 
 /// Moves the ids of every table forward, and the number of each subscription's next challenge, which is in its id. The lock shows that no server works on the file.
 pub(crate) fn move_ids(location: &Location, _lock: &ServerLock) -> StoreResult<Vec<MovedIds>> {

@@ -11,6 +11,7 @@ use hooksaga_store::{
     migration::{
         LOWEST_PROGRAM, Migration, MigrationReport, Recorded, check_released, check_usable, latest, pending,
     },
+    missing_triggers,
 };
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use std::{
@@ -20,8 +21,9 @@ use std::{
 
 pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
-    Migration { version: 2, name: "guards", sql: include_str!("../migrations/0002_guards.sql") },
+    Migration { version: 2, name: "guards", sql: GUARDS },
 ];
+const GUARDS: &str = include_str!("../migrations/0002_guards.sql");
 
 /// Marks a file as hooksaga's; the first migration writes it.
 const APPLICATION_ID: i64 = 0x686B_7361;
@@ -73,6 +75,22 @@ pub(crate) fn ensure_current(location: &Location) -> StoreResult<MigrationReport
 pub(crate) fn judge(location: &Location) -> StoreResult<SchemaVersion> {
     let recorded = recorded(&connect(location.path())?).map_err(|error| store_error(&error))?;
     SchemaVersion::judge(&recorded.ok_or_else(|| location.foreign())?, MIGRATIONS)
+}
+
+/// A line if triggers of the schema are missing.
+pub(crate) fn missing_guards(location: &Location) -> StoreResult<Option<String>> {
+    let names = triggers_there(&connect(location.path())?).map_err(|error| store_error(&error))?;
+    Ok(missing_triggers(
+        GUARDS,
+        |trigger| names.iter().any(|name| name == trigger.name),
+        "restore the backup again, completely, and run `hooksaga migrate --after-restore`",
+    ))
+}
+
+fn triggers_there(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut names = connection.prepare("SELECT name FROM sqlite_schema WHERE type = 'trigger'")?;
+    let names = names.query_map([], |row| row.get(0))?;
+    names.collect()
 }
 
 /// Checks, on any connection, that this program works on the schema; its version.

@@ -249,6 +249,37 @@ async fn after_a_restore_no_id_is_given_out_twice() {
     assert_eq!(append(&database).await, new + 1, "they go on one by one");
 }
 
+#[tokio::test]
+async fn after_a_restore_missing_triggers_are_reported_and_lists_repaired() {
+    let folder = Folder::new();
+    drop(open(&folder.database()).await.unwrap());
+    let hazards = async || hooksaga_sqlite::examine(&folder.database()).await.unwrap().hazards;
+    assert_eq!(hazards().await, [""; 0]);
+    let raw = RawConnection::open(&folder.database(), None).unwrap();
+    let heads = || raw.query("SELECT saga_id, requeued FROM letter_heads ORDER BY 1").unwrap();
+    for sql in [
+        "DROP TRIGGER keep_head",
+        "DROP TRIGGER mark_requeued",
+        "INSERT INTO events (id, event_type, created_at, correlation_id, payload) VALUES (1, 't', 1, 'c', '1')",
+        "INSERT INTO webhook_delivery_sagas (id, event_id, subscription_id, generation, status, attempt_count, max_retry_limit,
+                                             next_attempt_at, created_at, updated_at)
+         VALUES (6, 1, 2, 0, 'Pending', 0, 5, 1, 1, 1), (7, 1, 2, 1, 'Pending', 0, 5, 1, 1, 1)",
+        "INSERT INTO dead_letters (saga_id, event_id, subscription_id, final_error_code, created_at, payload)
+         VALUES (6, 1, 2, 'TIMEOUT', 1, '1'), (7, 1, 2, 'TIMEOUT', 1, '1')",
+    ] {
+        raw.execute(sql).unwrap();
+    }
+    assert!(heads().is_empty());
+    let found = hazards().await;
+    let named =
+        "lacks 2 of its triggers (keep_head on dead_letters, mark_requeued on webhook_delivery_sagas)";
+    assert!(found.len() == 1 && found[0].contains(named), "{found:?}");
+    assert_eq!(hooksaga_sqlite::repair_lists(&folder.database()).await.unwrap(), 3);
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(heads(), [[text("6"), text("1")], [text("7"), text("0")]]);
+    assert_eq!(hooksaga_sqlite::repair_lists(&folder.database()).await.unwrap(), 0, "twice is once");
+}
+
 #[test]
 fn a_full_disk_and_a_read_only_file_take_no_writes() {
     let folder = Folder::new();

@@ -48,6 +48,11 @@ pub struct SchemaVersion {
 }
 
 impl SchemaVersion {
+    /// Whether it is the newest that this program knows.
+    pub fn is_this_programs(&self) -> bool {
+        self.version == self.newest_known
+    }
+
     /// Judges the steps that a database records.
     ///
     /// # Errors

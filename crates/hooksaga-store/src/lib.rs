@@ -60,6 +60,7 @@ mod statistics;
 mod stores;
 mod tenant;
 mod trace;
+mod triggers;
 mod verifier;
 mod wake;
 mod worker;
@@ -129,6 +130,7 @@ pub use statistics::{
 pub use stores::Stores;
 pub use tenant::TenantScope;
 pub use trace::Trace;
+pub use triggers::{REPAIR_LETTER_HEADS, Trigger, missing_triggers, triggers};
 pub use verifier::{Check, CheckOutcome, CheckTurn, TakenChecks, VerifierStore};
 pub use wake::{NoWakeups, Stage, WakeListener, Wakeups};
 pub use worker::{

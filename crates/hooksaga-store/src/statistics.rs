@@ -114,7 +114,7 @@ pub struct Inventory {
 impl Inventory {
     /// How many subscriptions are counted at most: those with the smallest ids.
     pub const MOST_SUBSCRIPTIONS: u32 = 100_000;
-    /// How many dead letters are counted at most: the newest.
+    /// How many dead letters are counted at most.
     pub const MOST_LETTERS: u32 = 10_000;
 }
 

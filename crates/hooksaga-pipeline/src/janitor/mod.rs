@@ -2,7 +2,8 @@
 //!
 //! Promises: an event goes, with all that belongs to it, within minutes after its retention time is over, and never before
 //! (`hooksaga_saga::may_go` decides, the schema guards); an event that must stay does not block others. It works in small
-//! transactions with rests between them, so that live traffic hardly notices it. Any number of copies may run.
+//! transactions with rests between them, so that live traffic hardly notices it. While it falls behind, it rests less. Any
+//! number of copies may run.
 //!
 //! It scans the events in the order of their creation, as they grow old enough. It leaves an event if
 //! something of it is open, a dead letter is kept, or the database refuses. A second scan returns to those, from the
@@ -18,6 +19,10 @@ mod archive;
 mod archive_line;
 mod batches;
 mod large_events;
+mod pace;
+mod scans;
+#[cfg(test)]
+mod tests;
 mod unremovable;
 
 pub use archive::Archive;
@@ -31,6 +36,7 @@ use hooksaga_store::{
     StoreError, StoreResult,
 };
 use large_events::Large;
+use scans::{Scanned, Scans, SecondScan};
 use std::{
     collections::HashMap,
     io,
@@ -54,43 +60,6 @@ pub struct Janitor {
     metrics: Arc<Metrics>,
 }
 
-/// How far the scans of the old events have come.
-#[derive(Debug, Default)]
-struct Scans {
-    /// Everything up to here was looked at once.
-    front: Option<EventPlace>,
-    /// The scan of what was left; `None` while it rests.
-    again: Option<SecondScan>,
-    /// It does not begin before.
-    rest_until: Option<Instant>,
-    /// Events with very many deliveries, which go some at a time. They are archived.
-    large: Vec<Large>,
-    pending: PendingRemovals,
-    /// What was removed since the last log line.
-    removed: Removed,
-    /// How long this step has rested, but for its part of a large event.
-    rested: Duration,
-    /// How long that part took, with its rest.
-    large_took: Duration,
-}
-
-impl Scans {
-    /// A large event whose next part may be removed.
-    fn due(&self, now: Instant) -> Option<Large> {
-        self.large.iter().rev().find(|large| large.not_before.is_none_or(|at| at <= now)).copied()
-    }
-
-    fn is_large(&self, id: EventId) -> bool {
-        self.large.iter().any(|large| large.id == id)
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct SecondScan {
-    after: Option<EventPlace>,
-    began: Instant,
-}
-
 impl Janitor {
     const NAME: &str = "janitor";
     /// Shortest time between two scans for old events.
@@ -108,7 +77,7 @@ impl Janitor {
     const RECORDS: u32 = 500;
     /// Failures after which the rest of a batch is left: enough to find one bad event in it by halves.
     const MOST_FAILURES: u32 = 16;
-    /// Rests are as long as what they follow, within this.
+    /// Rests are as long as what they follow, within this, and shorter while it falls behind.
     const SHORTEST_REST: Duration = Duration::from_millis(1);
     const LONGEST_REST: Duration = Duration::from_millis(500);
 
@@ -137,6 +106,9 @@ impl Janitor {
             shutdown,
         };
         self.stop.get_or_init(|| shutdown.clone());
+        if self.retention.is_some() {
+            self.metrics.history_overdue(Duration::ZERO);
+        }
         driver
             .run(|| async {
                 let began = Instant::now();
@@ -145,12 +117,12 @@ impl Janitor {
                     // Half of the time belongs to others, where other background work leaves them more: this has to keep
                     // up with what comes in. Some of the rest came after each removal. It is over in a moment when the
                     // order to stop comes.
-                    let (rested, large_took) = {
+                    let (rested, large_took, pace) = {
                         let scans = self.scans();
-                        (scans.rested, scans.large_took)
+                        (scans.rested, scans.large_took, scans.pace.rest())
                     };
                     let took = began.elapsed().saturating_sub(rested).saturating_sub(large_took);
-                    let rest = self.step_size.rest_after(took) / 2;
+                    let rest = pace.of(self.step_size.rest_after(took) / 2);
                     tokio::time::sleep(rest.saturating_sub(rested)).await;
                 }
                 Ok(progress)
@@ -204,10 +176,12 @@ impl Janitor {
             }
             scans.front
         };
-        let (last, is_end) = self.scan(retention, after).await?;
-        let mut scans = self.scans();
+        let Scanned { last, is_end, overdue } = self.scan(retention, after).await?;
+        self.metrics.history_overdue(overdue);
+        let (mut scans, now) = (self.scans(), Instant::now());
+        scans.pace.see(overdue, now);
         scans.front = last.or(after);
-        Ok(!is_end || scans.due(Instant::now()).is_some())
+        Ok(!is_end || scans.due(now).is_some())
     }
 
     /// Looks at events that were left, unless it is time to rest from that. Returns whether there are more.
@@ -225,7 +199,7 @@ impl Janitor {
             return Ok(false);
         }
         let again = again.unwrap_or_else(|| self.begin_again(now));
-        let (last, is_end) = self.scan(retention, again.after).await?;
+        let Scanned { last, is_end, .. } = self.scan(retention, again.after).await?;
         let mut scans = self.scans();
         if is_end || last >= front {
             let now = Instant::now();
@@ -252,15 +226,12 @@ impl Janitor {
         SecondScan { after: None, began: now }
     }
 
-    /// Scans the old events behind a place, and removes those that may go. Returns the last one, and whether there were
-    /// no more. Events that cannot be removed are left, and hold up nothing behind them.
-    async fn scan(
-        &self,
-        retention: &Retention,
-        after: Option<EventPlace>,
-    ) -> StoreResult<(Option<EventPlace>, bool)> {
+    /// Scans the old events behind a place, and removes those that may go. Events that cannot be removed are left, and hold
+    /// up nothing behind them.
+    async fn scan(&self, retention: &Retention, after: Option<EventPlace>) -> StoreResult<Scanned> {
         let size = self.step_size.rows();
         let found = self.store.old_events(retention, ScanStep { after, limit: size }).await?;
+        let scanned = Scanned::of(&found, retention);
         if let Some(archive) = &self.archive
             && !self.is_none_pending()
         {
@@ -270,7 +241,7 @@ impl Janitor {
         for (events, archived_as_of) in self.sorted(found.may_go) {
             for batch in batches(&events) {
                 if self.stop.get().is_some_and(Shutdown::is_triggered) {
-                    return Ok((after, false));
+                    return Ok(Scanned { last: after, is_end: false, ..scanned });
                 }
                 if self.archive.is_some() && archived_as_of.is_none() && self.scans().pending.is_full() {
                     continue;
@@ -282,7 +253,7 @@ impl Janitor {
                 }
             }
         }
-        Ok((found.last, found.is_end))
+        Ok(scanned)
     }
 
     fn is_none_pending(&self) -> bool {
@@ -363,10 +334,11 @@ impl Janitor {
         result.map(|_| ())
     }
 
-    /// Rests after a transaction for as long as that took, within bounds, unless it is to stop.
+    /// Rests after a transaction for as long as that took or less, within bounds, unless it is to stop.
     async fn rest(&self, took: Duration) {
         let began = Instant::now();
-        let rest = tokio::time::sleep(took.clamp(Self::SHORTEST_REST, Self::LONGEST_REST));
+        let rest = self.scans().pace.rest().of(took.clamp(Self::SHORTEST_REST, Self::LONGEST_REST));
+        let rest = tokio::time::sleep(rest);
         match self.stop.get() {
             Some(stop) => {
                 tokio::select! {

@@ -25,7 +25,11 @@ pub(super) fn inventory(found: &Inventory) -> Registry {
     registry.register("subscriptions", "Subscriptions, by state", subscriptions);
     let letters: Gauge = Gauge::default();
     letters.set(as_gauge(found.open_dead_letters));
-    registry.register("dead_letters_open", "Dead letters that were not sent again", letters);
+    registry.register(
+        "dead_letters_open",
+        "Dead letters that were not sent again, counted up to 10,000",
+        letters,
+    );
     registry
 }
 

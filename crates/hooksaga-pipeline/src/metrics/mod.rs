@@ -22,6 +22,7 @@
 //! | `hooksaga_verifications_total` | `outcome`: verified, retry, failed | verification challenges sent |
 //! | `hooksaga_subscriptions_disabled_total` | `reason`: GONE, FAILING | subscriptions that the caretaker disabled |
 //! | `hooksaga_retention_removed_total` | `kind`: events, deliveries, attempts, dead_letters, redrives, audit_records, hours, keys | rows of history that the janitor removed |
+//! | `hooksaga_history_overdue_seconds` | | how long the oldest history that may go has been overdue; it grows until the janitor looks again, at least twice a minute |
 //! | `hooksaga_pass_seconds` | `stage` | passes of a stage that did work, their database time |
 //! | `hooksaga_store_errors_total` | `stage` (`api`: requests), `kind`: transient, other | passes and requests that failed in the database |
 //! | `hooksaga_http_requests_total` | `method`, `route`, `status` | requests to the API; 500 and 503 of each of its routes are there from the start |
@@ -43,7 +44,7 @@
 //! | `hooksaga_sagas_held` | | open deliveries whose subscription is paused or unverified |
 //! | `hooksaga_oldest_due_seconds` | | how long the oldest delivery that could run has been due |
 //! | `hooksaga_subscriptions` | `state`: active, unverified, paused, disabled | subscriptions; at most 100,000 are looked at |
-//! | `hooksaga_dead_letters_open` | | dead letters that were not sent again; the newest 10,000 are looked at |
+//! | `hooksaga_dead_letters_open` | | dead letters that were not sent again, counted up to 10,000 |
 //!
 //! Promises: every label has a bounded set of values, whatever callbacks return (`route` is the pattern
 //! that matched, which the caller has to see to). Series whose labels are known beforehand are there from the start, so
@@ -53,6 +54,7 @@
 mod external_counters;
 mod gauges;
 mod labels;
+mod overdue;
 mod pools;
 mod process;
 mod prometheus_text;
@@ -68,6 +70,7 @@ use labels::{
     ResultLabel, RouteLabels, StageLabel, StatusLabel, TRANSIENT, error_label, failed, method_label,
     outcome_label, result_label,
 };
+use overdue::HistoryOverdue;
 use prometheus_client::{
     encoding::text::{encode_eof, encode_registry},
     metrics::{
@@ -127,6 +130,7 @@ pub struct Metrics {
     verifications: Family<OutcomeLabel, Counter>,
     subscriptions_disabled: Family<ReasonLabel, Counter>,
     retention_removed: Family<KindLabel, Counter>,
+    history_overdue: HistoryOverdue,
     pass: Family<StageLabel, Histogram, fn() -> Histogram>,
     store_errors: Family<ErrorLabels, Counter>,
     /// When a write was last refused for want of space, or because the database is read-only.
@@ -182,6 +186,7 @@ impl Metrics {
             verifications: Family::default(),
             subscriptions_disabled: Family::default(),
             retention_removed: Family::default(),
+            history_overdue: HistoryOverdue::default(),
             pass: Family::new_with_constructor(short_times),
             store_errors: Family::default(),
             unwritable: Mutex::default(),
@@ -294,6 +299,11 @@ impl Metrics {
             ("hours", removed.hours),
             ("keys", removed.keys),
         ]);
+    }
+
+    /// For how long the oldest history that may go has been overdue.
+    pub(crate) fn history_overdue(&self, overdue: Duration) {
+        self.history_overdue.set(overdue, Instant::now());
     }
 
     fn count_removed<const N: usize>(&self, counts: [(&'static str, u64); N]) {

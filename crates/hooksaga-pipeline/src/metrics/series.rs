@@ -78,6 +78,7 @@ impl Metrics {
             "Rows of history that the janitor removed, by kind",
             self.retention_removed.clone(),
         );
+        r.register_collector(Box::new(self.history_overdue.clone()));
         r.register_with_unit(
             "pass",
             "Database time of a stage's passes that did work",

@@ -9,6 +9,7 @@
 //!
 //! On the database servers the story is also told over connections that are cut, see [`cuts`].
 
+mod archived;
 mod care;
 mod cuts;
 pub(crate) mod decorator;

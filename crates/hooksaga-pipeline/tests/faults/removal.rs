@@ -1,22 +1,25 @@
 //! The janitor is killed, or fails, at every call that it makes, on every back end: what it removes is in the archive all
 //! the same, and what is not in the archive is not removed. One of the events has so many deliveries that it goes in
-//! parts.
+//! parts; two have a dead letter.
 
 use super::{
-    Fault, FaultPlan, faulty, removal_conflicts::RETENTION, removal_conflicts::archived,
-    removal_conflicts::work, sampling,
+    Fault, FaultPlan,
+    archived::{archived, archived_letters},
+    faulty,
+    removal_conflicts::{RETENTION, work},
+    sampling,
 };
 use crate::support::backend::{Backend, Database};
 use hooksaga_pipeline::{Archive, Janitor, Metrics, Signals};
 use hooksaga_sqlite::test_support::RawConnection;
 use hooksaga_store::{Stage, Stores};
 use hooksaga_testkit::{mariadb, postgres, scratch::ScratchDir};
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 /// More rows than go in one step: each delivery has a job.
 const LARGE: usize = 1001;
-/// How many deliveries each event has.
-const EVENTS: [usize; 5] = [2, 2, 2, 0, LARGE];
+/// How many deliveries each event has, and whether one of them has a dead letter, which was sent again.
+const EVENTS: [(usize, bool); 5] = [(2, false), (3, true), (2, false), (0, false), (LARGE, true)];
 /// On the servers, only every n-th call fails.
 const STRIDE: usize = 5;
 
@@ -60,8 +63,9 @@ impl Past {
         self.number(&format!("SELECT count(*) FROM {table}")).await
     }
 
-    /// An event with this many deliveries, which ended long ago, by steps that the schema allows.
-    async fn event(&self, number: usize, deliveries: usize) {
+    /// An event with this many deliveries, which ended long ago, by steps that the schema allows. With a letter, the first one
+    /// was given up, and sent again as the last one.
+    async fn event(&self, number: usize, (deliveries, has_letter): (usize, bool)) {
         self.run(&format!(
             "INSERT INTO events (tenant, event_type, created_at, correlation_id, payload) \
              VALUES ('default', 'a', OLD, 'c', '{{ \"n\": {number} }}')"
@@ -71,17 +75,24 @@ impl Past {
             return;
         }
         let event = self.number("SELECT max(id) FROM events").await;
-        let sagas: Vec<String> = (1..=deliveries)
-            .map(|subscription| format!("({event}, {subscription}, 'Pending', 0, 5, OLD, OLD, OLD)"))
+        let last = deliveries - usize::from(has_letter);
+        let first = (1..=last).map(|subscription| (subscription, 0));
+        let sagas: Vec<String> = first
+            .chain(has_letter.then_some((1, 1)))
+            .map(|(subscription, generation)| {
+                format!("({event}, {subscription}, {generation}, 'Pending', 0, 5, OLD, OLD, OLD)")
+            })
             .collect();
         let (columns, values) = match self.0.backend() {
             Backend::Postgres => (", event_id, attempt", ", event_id, 1"),
             Backend::Sqlite | Backend::MySql => ("", ""),
         };
-        let jobs = format!("saga_id IN (SELECT id FROM webhook_delivery_sagas WHERE event_id = {event})");
+        let dead = format!("event_id = {event} AND subscription_id = 1 AND generation = 0 AND {has_letter}");
+        let others = format!("event_id = {event} AND NOT ({dead})");
+        let jobs = |sagas: &str| format!("saga_id IN (SELECT id FROM webhook_delivery_sagas WHERE {sagas})");
         for sql in [
             format!(
-                "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, status, attempt_count, \
+                "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, generation, status, attempt_count, \
                  max_retry_limit, next_attempt_at, created_at, updated_at) VALUES {}",
                 sagas.join(", ")
             ),
@@ -90,15 +101,31 @@ impl Past {
                  created_at, updated_at{columns}) SELECT id, subscription_id, next_attempt_at, 'Pending', OLD, OLD, \
                  OLD{values} FROM webhook_delivery_sagas WHERE event_id = {event}"
             ),
-            format!("UPDATE webhook_delivery_jobs SET status = 'Leased', lease_token = 1 WHERE {jobs}"),
+            format!(
+                "UPDATE webhook_delivery_jobs SET status = 'Leased', lease_token = 1 WHERE {}",
+                jobs(&format!("event_id = {event}"))
+            ),
             format!(
                 "UPDATE webhook_delivery_jobs SET status = 'Completed', lease_token = NULL, response_status = 200, \
-                 duration_ms = 5, updated_at = OLD WHERE {jobs}"
+                 duration_ms = 5, updated_at = OLD WHERE {}",
+                jobs(&others)
+            ),
+            format!(
+                "UPDATE webhook_delivery_jobs SET status = 'Failed', lease_token = NULL, error_code = 'TIMEOUT', \
+                 duration_ms = 5, updated_at = OLD WHERE {}",
+                jobs(&dead)
             ),
             format!("UPDATE webhook_delivery_sagas SET status = 'InProgress' WHERE event_id = {event}"),
             format!(
-                "UPDATE webhook_delivery_sagas SET status = 'Completed', attempt_count = 1, updated_at = OLD \
-                 WHERE event_id = {event}"
+                "UPDATE webhook_delivery_sagas SET status = 'Completed', attempt_count = 1, updated_at = OLD WHERE {others}"
+            ),
+            format!(
+                "UPDATE webhook_delivery_sagas SET status = 'DeadLettered', attempt_count = 1, \
+                 final_error_code = 'TIMEOUT', updated_at = OLD WHERE {dead}"
+            ),
+            format!(
+                "INSERT INTO dead_letters (saga_id, event_id, subscription_id, final_error_code, payload, created_at) \
+                 SELECT id, event_id, subscription_id, 'TIMEOUT', '1', OLD FROM webhook_delivery_sagas WHERE {dead}"
             ),
         ] {
             self.run(&sql).await;
@@ -114,9 +141,10 @@ fn janitor(stores: &Stores, folder: &Path) -> Janitor {
 /// The `n`-th call fails like this; returns whether there was such a call. In the end the database is as it was.
 async fn fails_at(past: &Past, n: usize, fault: Fault) -> bool {
     let folder = ScratchDir::new("removal");
-    for (number, deliveries) in (1..).zip(EVENTS) {
-        past.event(number, deliveries).await;
+    for (number, event) in (1..).zip(EVENTS) {
+        past.event(number, event).await;
     }
+    assert_eq!(past.count("letter_heads WHERE requeued").await, 2);
     let plan = Arc::new(FaultPlan::new(n, fault));
     let stores = faulty(&past.0.stores, &plan);
     let working = janitor(&stores, folder.path());
@@ -133,12 +161,20 @@ async fn fails_at(past: &Past, n: usize, fault: Fault) -> bool {
             work(&janitor(&past.0.stores, folder.path())).await;
         }
     }
-    for table in ["events", "webhook_delivery_sagas", "webhook_delivery_jobs", "removals"] {
+    for table in [
+        "events",
+        "webhook_delivery_sagas",
+        "webhook_delivery_jobs",
+        "dead_letters",
+        "letter_heads",
+        "removals",
+    ] {
         assert_eq!(past.count(table).await, 0, "call {n} with {fault:?}: {table}");
     }
     let there = archived(folder.path());
     let deliveries: Vec<usize> = there.values().map(|(_, most)| *most).collect();
-    assert_eq!(deliveries, EVENTS, "call {n} with {fault:?}");
+    assert_eq!(deliveries, EVENTS.map(|(deliveries, _)| deliveries), "call {n} with {fault:?}");
+    assert_eq!(archived_letters(folder.path()), BTreeMap::from([(2, 1), (5, 1)]), "call {n} with {fault:?}");
     assert!(there.values().all(|(times, _)| (1..=2).contains(times)), "call {n} with {fault:?}: {there:?}");
     plan.happened()
 }

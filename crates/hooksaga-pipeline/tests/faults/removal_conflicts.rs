@@ -1,6 +1,7 @@
 //! The janitor meets events that cannot be removed, that are sent again meanwhile, or that are very large. What it does
 //! when its own calls fail is in [`removal`](super::removal).
 
+use super::archived::archived;
 use async_trait::async_trait;
 use hooksaga_pipeline::{Archive, Janitor, Metrics, Progress, Signals};
 use hooksaga_saga::{EventId, Expiry, Retention, Timestamp};
@@ -232,28 +233,6 @@ pub(super) async fn work(janitor: &Janitor) {
             return;
         }
     }
-}
-
-/// How often each event is in the archive, by the number that it carries, and with how many deliveries at most. Every
-/// line is complete.
-pub(super) fn archived(folder: &Path) -> BTreeMap<i64, (usize, usize)> {
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(folder.join("archive")).unwrap() {
-        let file = fs::File::open(entry.unwrap().path()).unwrap();
-        let text = String::from_utf8(zstd::decode_all(file).unwrap()).unwrap();
-        for line in text.lines() {
-            let line: serde_json::Value = serde_json::from_str(line).unwrap();
-            let payload = line["event"]["payload"].as_str().unwrap();
-            let id = serde_json::from_str::<serde_json::Value>(payload).unwrap()["n"].as_i64().unwrap();
-            assert_eq!(payload, format!("{{ \"n\": {id} }}"), "byte for byte");
-            let deliveries = line["deliveries"].as_array().unwrap();
-            assert!(deliveries.iter().all(|delivery| delivery["attempts"][0]["response_status"] == 200));
-            let (times, most) = found.entry(id).or_insert((0, 0));
-            *times += 1;
-            *most = deliveries.len().max(*most);
-        }
-    }
-    found
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@
 use crate::time::SqlTime;
 use hooksaga_saga::Timestamp;
 use hooksaga_store::TenantScope;
-use std::fmt::Write as _;
+use std::{fmt::Write as _, ops::Range};
 use tokio_postgres::types::ToSql;
 
 /// Conditions that must all hold, and their parameters.
@@ -58,6 +58,25 @@ impl Filter {
         }
     }
 
+    /// What is true of rows whose `id` is in a range, and their order, newest first. `leading`: a column of which an index has
+    /// the ids of each value in order, and its value. They become a range of that index, not an equality: where all rows of
+    /// the value are old, the planner would go by the primary key, and pass everybody's since then.
+    pub(crate) fn range(
+        &mut self,
+        id: &str,
+        leading: Option<&(&'static str, String)>,
+        ids: Range<i64>,
+    ) -> (String, String) {
+        let (start, end) = (self.number(ids.start), self.number(ids.end));
+        match leading {
+            Some((column, value)) => (
+                format!("({column}, {id}) >= ({value}, {start}) AND ({column}, {id}) < ({value}, {end})"),
+                format!("{column} DESC, {id} DESC"),
+            ),
+            None => (format!("{id} >= {start} AND {id} < {end}"), format!("{id} DESC")),
+        }
+    }
+
     /// A condition without a parameter.
     pub(crate) fn add_fixed(&mut self, condition: &str) {
         self.join();
@@ -104,6 +123,12 @@ mod tests {
         filter.add_around("e IN (", 2_i64, ")");
         assert_eq!(filter.where_clause(), "WHERE a = $1 AND c AND d < $2 AND e IN ($3)");
         assert_eq!(filter.parameters().len(), 3);
+        let mut ranges = Filter::new();
+        let leading = ("t", ranges.number("x".to_owned()));
+        let (condition, order) = ranges.range("i", Some(&leading), 0..9);
+        assert_eq!((&*condition, &*order), ("(t, i) >= ($1, $2) AND (t, i) < ($1, $3)", "t DESC, i DESC"));
+        let (condition, order) = ranges.range("i", None, 0..9);
+        assert_eq!((&*condition, &*order), ("i >= $4 AND i < $5", "i DESC"));
         filter.add("f = ", 3_i64);
         let time = Timestamp::from_micros(1);
         filter.add_period("g", Some(time), Some(time));

@@ -1,6 +1,6 @@
 //! When finished history may go.
 
-use hooksaga_saga::{EventRemains, Retention, Timestamp, may_go};
+use hooksaga_saga::{EventRemains, JanitorRest, Retention, Timestamp, may_go};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -95,4 +95,29 @@ proptest! {
         let much_later = now().after(Duration::from_secs(1_000_000));
         prop_assert_eq!(may_go(&event, &retention, much_later), !kept_for_good);
     }
+}
+
+/// Whatever the ages were, it rests, at most as usual, and takes its full rest as soon as it keeps up.
+#[test]
+fn the_janitor_rests_less_only_while_it_falls_behind() {
+    let (rest, seconds) = (Duration::from_millis(40), Duration::from_secs);
+    let after = |ages: &[u64]| {
+        let pace = ages
+            .windows(2)
+            .fold(JanitorRest::FULL, |pace, ages| pace.next(seconds(ages[0]), seconds(ages[1])));
+        pace.of(rest).as_millis()
+    };
+    assert_eq!(after(&[0, 60, 120]), 40, "within two minutes it is not late");
+    assert_eq!(after(&[9000, 8990, 8980, 8980]), 40, "a backlog that shrinks needs no haste");
+    assert_eq!(after(&[100, 121]), 30);
+    assert_eq!(after(&[100, 121, 122, 123, 124, 125]), 10, "there is always a rest");
+    assert_eq!(after(&[100, 121, 122, 123, 300, 290, 280]), 10, "it stays quick until it has caught up");
+    assert_eq!(after(&[100, 121, 122, 123, 300, 290, 120]), 40);
+}
+
+#[test]
+fn what_could_have_gone_is_overdue_since_then() {
+    let retention = Retention { finished: Duration::from_secs(300), dead_letters: None };
+    assert_eq!(retention.overdue(ago(310), now()), Duration::from_secs(10));
+    assert_eq!(retention.overdue(ago(290), now()), Duration::ZERO);
 }

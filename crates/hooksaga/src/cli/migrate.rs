@@ -32,7 +32,7 @@ pub(super) struct Migrate {
     print_roles: bool,
 
     /// The database was restored from a backup: move every id forward, so that none that was assigned since the backup is
-    /// assigned again. Stop every hooksaga process first
+    /// assigned again, and repair what lists are read from. Stop every hooksaga process first
     #[arg(long, conflicts_with = "print_roles")]
     after_restore: bool,
 
@@ -64,18 +64,37 @@ impl Migrate {
         if !self.json {
             print(&report);
         }
-        let moved = match self.after_restore {
-            true => wiring::move_ids_forward(&config.database).await?,
-            false => Vec::new(),
+        let restored = match self.after_restore {
+            true => Some(Restored {
+                repaired: wiring::repair_lists(&config.database).await?,
+                moved: wiring::move_ids_forward(&config.database).await?,
+            }),
+            false => None,
         };
-        if self.json {
-            print_json(&report, &moved);
-        } else {
-            for moved in moved {
-                output::line(format!("{}: ids go on after {}", moved.table, moved.after));
-            }
+        match (self.json, restored) {
+            (true, restored) => print_json(&report, &restored.unwrap_or_default()),
+            (false, Some(restored)) => print_restored(&restored),
+            (false, None) => {}
         }
         Ok(())
+    }
+}
+
+/// What `--after-restore` did.
+#[derive(Default)]
+struct Restored {
+    /// Rows of the lists of dead letters.
+    repaired: u64,
+    moved: Vec<MovedIds>,
+}
+
+fn print_restored(restored: &Restored) {
+    match restored.repaired {
+        0 => output::line("lists of dead letters: complete"),
+        rows => output::line(format!("lists of dead letters: {} repaired", output::count(rows, "row"))),
+    }
+    for moved in &restored.moved {
+        output::line(format!("{}: ids go on after {}", moved.table, moved.after));
     }
 }
 
@@ -90,11 +109,12 @@ fn print(report: &MigrationReport) {
     }
 }
 
-fn print_json(report: &MigrationReport, moved: &[MovedIds]) {
-    let moved: Vec<_> =
-        moved.iter().map(|moved| json!({ "table": moved.table, "after": moved.after })).collect();
+fn print_json(report: &MigrationReport, restored: &Restored) {
+    let moved = restored.moved.iter();
+    let moved: Vec<_> = moved.map(|moved| json!({ "table": moved.table, "after": moved.after })).collect();
     let done = json!({
-        "applied": report.applied, "version": report.version, "roles": report.roles, "moved_ids": moved,
+        "applied": report.applied, "version": report.version, "roles": report.roles,
+        "repaired_rows": restored.repaired, "moved_ids": moved,
     });
     output::line(done.to_string());
 }

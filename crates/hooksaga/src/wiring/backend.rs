@@ -96,6 +96,15 @@ pub(crate) async fn move_ids_forward(config: &DatabaseConfig) -> CliResult<Vec<M
     })
 }
 
+/// Repairs what lists are read from, after a restore from a backup. Returns how many rows were wrong.
+pub(crate) async fn repair_lists(config: &DatabaseConfig) -> CliResult<u64> {
+    Ok(match &config.backend {
+        BackendUrl::Sqlite(path) => hooksaga_sqlite::repair_lists(path).await?,
+        BackendUrl::Postgres(url) => hooksaga_postgres::repair_lists(options(config, url)).await?,
+        BackendUrl::MySql(url) => hooksaga_mysql::repair_lists(options(config, url)).await?,
+    })
+}
+
 /// The SQL that creates the roles, for an administrator.
 pub(crate) fn role_sql(config: &DatabaseConfig) -> CliResult<String> {
     match &config.backend {

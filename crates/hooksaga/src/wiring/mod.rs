@@ -24,8 +24,8 @@ mod component;
 mod running;
 
 pub(crate) use backend::{
-    Database, examine, migrate, move_ids_forward, open_keys, open_present_keys, open_reader, rewrap,
-    role_sql, schema_version, sealing_keys,
+    Database, examine, migrate, move_ids_forward, open_keys, open_present_keys, open_reader, repair_lists,
+    rewrap, role_sql, schema_version, sealing_keys,
 };
 pub(crate) use component::Component;
 pub(crate) use running::RunningServer;

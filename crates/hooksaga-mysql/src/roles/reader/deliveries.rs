@@ -151,7 +151,7 @@ async fn dead(connection: &mut Conn, listing: ListQuery<'_, DeliveryFilter>) -> 
     let filter = filter_of(scope, wanted, 0..request.top());
     let mut rows = rows_of(connection, &select, "d.saga_id", &filter, most).await?;
     let index = match (wanted.subscription_id, scope.tenant()) {
-        (Some(_), _) => "idx_head_subscription",
+        (Some(_), _) => "idx_head_dead_subscription",
         (None, Some(_)) => "idx_head_dead",
         (None, None) => "idx_head_saga",
     };

@@ -17,12 +17,7 @@ FROM (SELECT active, verified, disabled_reason FROM subscriptions FORCE INDEX (P
 
 const OPEN_LETTERS: &str = "/* reader.open_letters */
 SELECT COUNT(*)
-FROM (SELECT saga_id FROM dead_letters FORCE INDEX (PRIMARY) ORDER BY id DESC LIMIT ?) d
-STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = d.saga_id
-LEFT JOIN webhook_delivery_sagas successor FORCE INDEX (uniq_saga_event_subscription)
-    ON successor.event_id = s.event_id AND successor.subscription_id = s.subscription_id
-   AND successor.generation = s.generation + 1
-WHERE successor.id IS NULL";
+FROM (SELECT 1 FROM letter_heads FORCE INDEX (idx_head_requeued) WHERE requeued = FALSE LIMIT ?) h";
 
 pub(super) async fn read(mut connection: Conn) -> DbResult<Inventory> {
     let none = || DbError::unreadable("a count without a row");

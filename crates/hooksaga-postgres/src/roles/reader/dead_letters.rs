@@ -26,7 +26,7 @@ LEFT JOIN webhook_delivery_sagas successor
 const PAYLOAD: &str = "/* reader.dead_letter_payload */ SELECT payload FROM dead_letters WHERE id = $1";
 
 /// A page is found among the heads alone, which say all that lists are filtered by: however few match, no letter, event or
-/// saga is looked at but those of the page. (Whichever index the planner takes, or none: a head is narrow.)
+/// saga is looked at but those of the page.
 pub(super) async fn list(
     client: &Client,
     wanted: ListQuery<'_, DeadLetterFilter>,
@@ -40,19 +40,43 @@ pub(super) async fn list(
 pub(crate) fn page_of(wanted: ListQuery<'_, DeadLetterFilter>) -> (String, Filter) {
     let ListQuery { scope, filter: wanted, page: request } = wanted;
     let mut filter = Filter::new();
-    filter.add_some("h.letter_id < ", request.before);
-    filter.add_scope("h.tenant = ", scope);
-    filter.add_some("h.subscription_id = ", wanted.subscription_id.map(|id| id.0));
-    filter.add_some("h.event_type = ", wanted.event_type.clone());
+    let leading = leading(&mut filter, scope, wanted);
+    let (condition, order) = filter.range("h.letter_id", leading.as_ref(), 0..request.top());
+    filter.add_fixed(&condition);
+    let leads = |column: &str| leading.as_ref().is_some_and(|(leads, _)| *leads == column);
+    filter.add_some("h.tenant = ", scope.tenant().filter(|_| !leads("h.tenant")).map(str::to_owned));
+    filter.add_some("h.event_type = ", wanted.event_type.clone().filter(|_| !leads("h.event_type")));
     filter.add_some("h.final_error_code = ", wanted.final_error_code.clone());
     filter.add_period("h.created_at", wanted.created_after, wanted.created_before);
-    filter.add_some("h.requeued = ", wanted.requeued);
+    filter.add_some("h.requeued = ", wanted.requeued.filter(|_| !leads("h.requeued")));
     let most = filter.number(i64::from(request.limit) + 1);
     let ids = format!(
-        "SELECT h.letter_id FROM letter_heads h {} ORDER BY h.letter_id DESC LIMIT {most}",
+        "SELECT h.letter_id FROM letter_heads h {} ORDER BY {order} LIMIT {most}",
         filter.where_clause()
     );
     (format!("{SELECT} WHERE d.id = ANY (ARRAY({ids})) ORDER BY d.id DESC"), filter)
+}
+
+/// The column whose index leads to the fewest heads, and its value.
+fn leading(
+    filter: &mut Filter,
+    scope: &TenantScope,
+    wanted: &DeadLetterFilter,
+) -> Option<(&'static str, String)> {
+    match (wanted.subscription_id, scope.tenant(), &wanted.event_type, wanted.requeued) {
+        (Some(id), ..) => Some(("h.subscription_id", filter.number(id.0))),
+        (None, Some(tenant), ..) => Some(("h.tenant", filter.number(tenant.to_owned()))),
+        (None, None, Some(event_type), _) => Some(("h.event_type", filter.number(event_type.clone()))),
+        (None, None, None, Some(requeued)) if is_alone(wanted) => {
+            Some(("h.requeued", filter.number(requeued)))
+        }
+        _ => None,
+    }
+}
+
+/// Whether `requeued` is all that letters are filtered by. With another filter it would lead to each of its heads one by one.
+fn is_alone(wanted: &DeadLetterFilter) -> bool {
+    *wanted == DeadLetterFilter { requeued: wanted.requeued, ..DeadLetterFilter::default() }
 }
 
 pub(super) async fn get(

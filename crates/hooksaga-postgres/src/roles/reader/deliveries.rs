@@ -169,19 +169,20 @@ const IN_PROGRESS: &str = "SELECT saga_id FROM webhook_delivery_jobs WHERE statu
 /// Every dead saga has its letter, by whose head it is found, or waits for it. Heads say all that they are filtered by here, so
 /// that the newest `most` are enough.
 fn dead(filter: &mut Filter, scope: &TenantScope, wanted: &DeliveryFilter, top: i64, most: u64) -> String {
-    let mut conditions = vec![format!("d.saga_id < {}", filter.number(top))];
-    match (wanted.subscription_id, scope.tenant()) {
-        (Some(id), _) => conditions.push(format!("d.subscription_id = {}", filter.number(id.0))),
-        (None, Some(tenant)) => conditions.push(format!("d.tenant = {}", filter.number(tenant.to_owned()))),
-        (None, None) => {}
-    }
+    let leading = match (wanted.subscription_id, scope.tenant()) {
+        (Some(id), _) => Some(("d.subscription_id", filter.number(id.0))),
+        (None, Some(tenant)) => Some(("d.tenant", filter.number(tenant.to_owned()))),
+        (None, None) => None,
+    };
+    let (condition, order) = filter.range("d.saga_id", leading.as_ref(), 0..top);
+    let mut conditions = vec![condition];
     if let Some(event_type) = &wanted.event_type {
         conditions.push(format!("d.event_type = {}", filter.number(event_type.clone())));
     }
     conditions.extend(period(filter, "d.saga_created_at", wanted));
     let most = filter.number(i64::try_from(most).unwrap_or(i64::MAX));
     format!(
-        "(SELECT d.saga_id FROM letter_heads d WHERE {} ORDER BY d.saga_id DESC LIMIT {most}) \
+        "(SELECT d.saga_id FROM letter_heads d WHERE {} ORDER BY {order} LIMIT {most}) \
          UNION ALL SELECT saga_id FROM pending_dead_letters",
         conditions.join(" AND ")
     )

@@ -28,23 +28,39 @@ WHERE id = $1 AND ($2::text IS NULL OR tenant = $2)";
 const FEW: &str = "/* reader.few_events */
 SELECT count(*) <= 5000 FROM (SELECT FROM events WHERE tenant = $1 LIMIT 5001) counted";
 
+/// How a tenant's index has the ids.
+const BY_TENANT: &str = "tenant DESC, id";
+
 pub(super) async fn list(client: &Client, wanted: ListQuery<'_, EventFilter>) -> DbResult<Page<EventHead>> {
     let ListQuery { scope, filter: wanted, page: request } = wanted;
-    let filter = |ids: Range<i64>| filter_of(scope, wanted, ids);
-    let Some(blocks) = BlockFilter::of_events(wanted) else {
-        return page(client, LIST, "id", &filter(0..request.top()), request, head).await;
-    };
-    let listed = blocks::Listed { select: LIST, id: "id", read: head };
     // A tenant has an index of its own, which is best where it leads to few; and without a type all that is of use of the
     // blocks is where the times begin and end.
-    let by_tenant = match scope.tenant() {
-        Some(tenant) => wanted.event_type.is_none() || has_few_events(client, tenant).await?,
-        None => false,
+    let tenant = match scope.tenant().filter(|_| !is_pointed(wanted)) {
+        Some(tenant) if wanted.event_type.is_none() || has_few_events(client, tenant).await? => Some(tenant),
+        _ => None,
     };
-    match by_tenant {
-        true => blocks::page_between(client, listed, &blocks, request, filter).await,
-        false => blocks::page(client, listed, &blocks, request, filter).await,
+    let filter = |ids: Range<i64>| match tenant {
+        Some(tenant) => filter_of_tenant(tenant, wanted, ids),
+        None => filter_of(scope, wanted, ids),
+    };
+    let id = if tenant.is_some() { BY_TENANT } else { "id" };
+    let Some(blocks) = BlockFilter::of_events(wanted) else {
+        return page(client, LIST, id, &filter(0..request.top()), request, head).await;
+    };
+    let listed = blocks::Listed { select: LIST, id, read: head };
+    match tenant {
+        Some(_) => blocks::page_between(client, listed, &blocks, request, filter).await,
+        None => blocks::page(client, listed, &blocks, request, filter).await,
     }
+}
+
+/// The statement of a tenant's first page; how many rows is its last parameter.
+#[cfg(feature = "test-support")]
+pub(crate) fn page_of_tenant(tenant: &str, wanted: &EventFilter, most: i64) -> (String, Filter) {
+    let mut filter = filter_of_tenant(tenant, wanted, 0..i64::MAX);
+    let sql = super::newest(LIST, BY_TENANT, &filter);
+    filter.number(most);
+    (sql, filter)
 }
 
 /// Whether a tenant has few rows. If so, a list reads all of them by the tenant's index and sorts; otherwise it scans the newest
@@ -54,16 +70,35 @@ async fn has_few_events(client: &Client, tenant: &str) -> DbResult<bool> {
     Ok(client.query_one(&statement, &[&tenant]).await?.try_get(0)?)
 }
 
+/// Whether its filter names one event, or the few of one request: their index leads straight to them.
+fn is_pointed(wanted: &EventFilter) -> bool {
+    wanted.external_id.is_some() || wanted.correlation_id.is_some()
+}
+
 fn filter_of(scope: &TenantScope, wanted: &EventFilter, ids: Range<i64>) -> Filter {
     let mut filter = Filter::new();
     filter.add("id >= ", ids.start);
     filter.add("id < ", ids.end);
     filter.add_scope("tenant = ", scope);
+    filter_columns(&mut filter, wanted);
+    filter
+}
+
+/// By the tenant's index.
+fn filter_of_tenant(tenant: &str, wanted: &EventFilter, ids: Range<i64>) -> Filter {
+    let mut filter = Filter::new();
+    let leading = ("tenant", filter.number(tenant.to_owned()));
+    let (condition, _) = filter.range("id", Some(&leading), ids);
+    filter.add_fixed(&condition);
+    filter_columns(&mut filter, wanted);
+    filter
+}
+
+fn filter_columns(filter: &mut Filter, wanted: &EventFilter) {
     filter.add_some("event_type = ", wanted.event_type.clone());
     filter.add_some("external_id = ", wanted.external_id.clone());
     filter.add_some("correlation_id = ", wanted.correlation_id.clone());
     filter.add_period("created_at", wanted.created_after, wanted.created_before);
-    filter
 }
 
 pub(super) async fn get(client: &Client, scope: &TenantScope, id: EventId) -> DbResult<Option<EventDetail>> {

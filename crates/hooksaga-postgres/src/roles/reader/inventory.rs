@@ -4,23 +4,15 @@ use crate::{error::DbResult, roles::rows::count};
 use deadpool_postgres::Client;
 use hooksaga_store::Inventory;
 
-/// OFFSET 0: each letter's saga is looked up by its key, and its successor by that of the saga.
-pub(crate) const READ: &str = "/* reader.inventory */
+/// The open letters by a range of their index: no plan passes those that were sent again.
+const READ: &str = "/* reader.inventory */
 SELECT count(*) FILTER (WHERE disabled_reason IS NULL AND active AND verified),
        count(*) FILTER (WHERE disabled_reason IS NULL AND active AND NOT verified),
        count(*) FILTER (WHERE disabled_reason IS NULL AND NOT active),
        count(*) FILTER (WHERE disabled_reason IS NOT NULL),
        (SELECT count(*)
-        FROM (SELECT saga_id FROM dead_letters ORDER BY id DESC LIMIT $2) d
-        CROSS JOIN LATERAL (
-            SELECT event_id, subscription_id, generation FROM webhook_delivery_sagas WHERE id = d.saga_id OFFSET 0
-        ) s
-        LEFT JOIN LATERAL (
-            SELECT true AS found FROM webhook_delivery_sagas n
-            WHERE n.event_id = s.event_id AND n.subscription_id = s.subscription_id AND n.generation = s.generation + 1
-            OFFSET 0
-        ) successor ON true
-        WHERE successor.found IS NULL)
+        FROM (SELECT FROM letter_heads WHERE (requeued, letter_id) < (true, -9223372036854775808)
+              ORDER BY requeued, letter_id LIMIT $2) open)
 FROM (SELECT active, verified, disabled_reason FROM subscriptions WHERE deleted_at IS NULL ORDER BY id LIMIT $1) sub";
 
 pub(super) async fn read(client: &Client) -> DbResult<Inventory> {

@@ -5,7 +5,7 @@ pub(crate) mod blocks;
 pub(crate) mod counts;
 pub(crate) mod dead_letters;
 pub(crate) mod deliveries;
-mod events;
+pub(crate) mod events;
 mod failing;
 pub(crate) mod health;
 mod inventory;

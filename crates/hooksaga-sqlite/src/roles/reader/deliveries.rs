@@ -218,7 +218,7 @@ fn add_sources(filters: &mut Filter, scope: &TenantScope, wanted: &DeliveryFilte
 /// that a page needs no more of them than it has rows.
 fn newest_dead(scope: &TenantScope, wanted: &DeliveryFilter, request: PageRequest) -> (String, Vec<Value>) {
     let index = match (wanted.subscription_id, scope) {
-        (Some(_), _) => "idx_head_subscription",
+        (Some(_), _) => "idx_head_dead_subscription",
         (None, TenantScope::One(_)) => "idx_head_dead",
         (None, TenantScope::All) => "idx_head_saga",
     };

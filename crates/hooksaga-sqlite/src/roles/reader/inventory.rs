@@ -11,12 +11,7 @@ SELECT count(*) FILTER (WHERE disabled_reason IS NULL AND active AND verified),
   FROM (SELECT active, verified, disabled_reason FROM subscriptions WHERE deleted_at IS NULL ORDER BY id LIMIT ?1)";
 
 const OPEN_LETTERS: &str = "/* reader.open_letters */
-SELECT count(*)
-  FROM (SELECT saga_id FROM dead_letters ORDER BY id DESC LIMIT ?1) AS d
- CROSS JOIN webhook_delivery_sagas AS g ON g.id = d.saga_id
- WHERE NOT EXISTS (SELECT 1 FROM webhook_delivery_sagas AS n
-                    WHERE n.event_id = g.event_id AND n.subscription_id = g.subscription_id
-                      AND n.generation = g.generation + 1)";
+SELECT count(*) FROM (SELECT 1 FROM letter_heads INDEXED BY idx_head_requeued WHERE requeued = 0 LIMIT ?1)";
 
 pub(super) fn read(tx: &Tx<'_>) -> DbResult<Inventory> {
     let count = |row: &rusqlite::Row<'_>, index| {

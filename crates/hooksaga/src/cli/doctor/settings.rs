@@ -91,7 +91,10 @@ pub(super) fn retention(retention: &RetentionConfig, database: &DatabaseConfig) 
             "set retention.finished to 1d or more",
         );
     }
-    let letters = retention.dead_letters.map_or_else(|| "for good".to_owned(), show_duration);
+    let letters = match retention.dead_letters {
+        Some(kept) => show_duration(kept),
+        None => "for good, each with its whole event: the database grows with them".to_owned(),
+    };
     let archive = if retention.archive.is_some() { "archived, then removed" } else { "removed" };
     Finding::ok(CHECK, format!("finished events are {archive} after {shown}; dead letters stay {letters}"))
 }
@@ -158,6 +161,10 @@ mod tests {
         assert!(off.verdict == Verdict::Ok && off.found.contains("plan about"), "{off:?}");
         assert_eq!(judged(&[("retention.finished", "23h")]).verdict, Verdict::Warning);
         let month = judged(&[("retention.finished", "30d"), ("retention.dead_letters", "off")]);
-        assert!(month.verdict == Verdict::Ok && month.found.contains("stay for good"), "{month:?}");
+        assert!(
+            month.verdict == Verdict::Ok
+                && month.found.contains("stay for good, each with its whole event: the database grows"),
+            "{month:?}"
+        );
     }
 }
