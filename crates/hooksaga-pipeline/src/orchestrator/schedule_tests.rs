@@ -3,8 +3,8 @@ use crate::{DeliveryLog, Metrics, Signals};
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, FurthestAttempt, JobId, RetryPolicy, SagaId, Timestamp};
 use hooksaga_store::{
-    Allotted, ApplyBatch, Decide, JobsCreated, OrchestratorStore, Scheduled, StoreError, StrandedStep, Trace,
-    WaitingPage, WorkerLoad,
+    Allotted, ApplyBatch, Decide, JobsCreated, OrchestratorStore, Scheduled, Stage, StoreError, StrandedStep,
+    Trace, WaitingPage, WorkerLoad,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
