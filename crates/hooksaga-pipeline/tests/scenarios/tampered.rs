@@ -7,7 +7,7 @@ use hooksaga_store::{
     WorkerBeat, WorkerStore,
 };
 use std::{
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -15,8 +15,9 @@ pub(super) struct Tampered {
     inner: Arc<dyn WorkerStore>,
     /// Why results cannot be written now, if they cannot.
     refusal: Box<dyn Fn() -> Option<StoreError> + Send + Sync>,
-    /// Before that, no decision about a limited start reaches the worker.
-    decisions_from: Instant,
+    /// For so long from the first one on, no decision about a limited start reaches the worker.
+    late: Duration,
+    first: OnceLock<Instant>,
 }
 
 impl Tampered {
@@ -25,12 +26,12 @@ impl Tampered {
         inner: Arc<dyn WorkerStore>,
         refusal: impl Fn() -> Option<StoreError> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { inner, refusal: Box::new(refusal), decisions_from: Instant::now() })
+        Arc::new(Self { inner, refusal: Box::new(refusal), late: Duration::ZERO, first: OnceLock::new() })
     }
 
-    /// The commits of limited starts take until then.
-    pub(super) fn deciding_late(inner: Arc<dyn WorkerStore>, until: Instant) -> Arc<Self> {
-        Arc::new(Self { inner, refusal: Box::new(|| None), decisions_from: until })
+    /// The commits of limited starts end this long after the first of them began, or at once.
+    pub(super) fn deciding_late(inner: Arc<dyn WorkerStore>, late: Duration) -> Arc<Self> {
+        Arc::new(Self { inner, refusal: Box::new(|| None), late, first: OnceLock::new() })
     }
 }
 
@@ -41,8 +42,9 @@ impl WorkerStore for Tampered {
     }
 
     async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
+        let first = *self.first.get_or_init(Instant::now);
         let started = self.inner.start_limited(starting).await;
-        tokio::time::sleep_until(self.decisions_from.into()).await;
+        tokio::time::sleep_until((first + self.late).into()).await;
         started
     }
 
