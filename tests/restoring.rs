@@ -37,6 +37,7 @@ async fn a_backup_of_a_running_server_is_restored_and_repeats_no_id(installation
         before.push(api.event("t", &json!(number)).await);
     }
     receiver.wait_for("/good", 10, PATIENCE).await;
+    let letters = letters_before(&api, &receiver).await;
 
     // Large enough that a copy is not made between two posts.
     if installation.database_url().is_none() {
@@ -94,6 +95,49 @@ async fn a_backup_of_a_running_server_is_restored_and_repeats_no_id(installation
     })
     .await;
     assert!(signed_by(&arrived, &secret), "the endpoint's secret is the same");
+    letters_go_on(&api, &receiver, letters).await;
+}
+
+/// Dead letters, newest first.
+async fn letters(api: &Api, filter: &str) -> Vec<i64> {
+    let listed = api.get(&format!("/v1/dead-letters?event_type=dead{filter}")).await.expect(200);
+    listed["items"].as_array().unwrap().iter().map(|letter| letter["id"].as_i64().unwrap()).collect()
+}
+
+/// A delivery that fails. There are so many letters then.
+async fn fail(api: &Api, receiver: &Receiver, letters_then: usize) {
+    receiver.answer("/dead", [Behaviour::Status(500)]);
+    api.event("dead", &json!(1)).await;
+    let there = || async { (letters(api, "").await.len() == letters_then).then_some(()) };
+    eventually("the letter is written", there).await;
+}
+
+async fn requeue(api: &Api, receiver: &Receiver, letter: i64) {
+    receiver.answer("/dead", [Behaviour::Status(200)]);
+    let requeued = api.post(&format!("/v1/dead-letters/{letter}/requeue"), &json!({})).await.expect(201);
+    api.saga_with_status(requeued["saga_id"].as_i64().unwrap(), "Completed").await;
+}
+
+/// A letter that was sent again, and an open one.
+async fn letters_before(api: &Api, receiver: &Receiver) -> [i64; 2] {
+    let (subscription, _) = api.verified_subscription("dead", &receiver.url("/dead")).await;
+    api.patch(&format!("/v1/subscriptions/{subscription}"), &json!({"max_retry_limit": 1})).await.expect(200);
+    fail(api, receiver, 1).await;
+    let requeued = letters(api, "").await[0];
+    requeue(api, receiver, requeued).await;
+    fail(api, receiver, 2).await;
+    [requeued, letters(api, "&requeued=false").await[0]]
+}
+
+/// They are listed as before, another one is written, and one is sent again.
+async fn letters_go_on(api: &Api, receiver: &Receiver, [requeued, open]: [i64; 2]) {
+    assert_eq!(letters(api, "").await, [open, requeued]);
+    assert_eq!(letters(api, "&requeued=true").await, [requeued]);
+    assert_eq!(letters(api, "&requeued=false").await, [open]);
+    fail(api, receiver, 3).await;
+    requeue(api, receiver, open).await;
+    assert_eq!(letters(api, "&requeued=true").await, [open, requeued]);
+    assert_eq!(letters(api, "&requeued=false").await.len(), 1, "the new one");
 }
 
 /// The ids of the challenges that this endpoint was sent.
