@@ -431,6 +431,7 @@ impl From<SubscriptionsQuery> for SubscriptionFilter {
             active: query.active,
             verified: query.verified,
             disabled: query.disabled,
+            disabled_after: None,
         }
     }
 }
