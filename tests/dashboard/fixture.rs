@@ -84,7 +84,8 @@ impl Scene {
         receiver.answer_challenge(unproven, [Behaviour::Status(404)]);
         let oops =
             "<html><head><title>502 Bad Gateway</title></head>\n<body>upstream connect error</body></html>";
-        receiver.answer("/billing", [Behaviour::Body(502, oops.to_owned())]);
+        let refuses = || [Behaviour::Body(502, oops.to_owned())];
+        receiver.answer("/billing", refuses());
         receiver.answer("/warehouse", [Behaviour::Status(503)]);
         let good = create(
             "acme",
@@ -145,6 +146,23 @@ impl Scene {
             api.get("/v1/dead-letters").await.expect(200)["items"][0]["id"].as_i64()
         })
         .await;
+        // Of two that are sent again one arrives, and the other is given up again.
+        let letters = eventually("three dead letters", || async {
+            let letters = api.get("/v1/dead-letters").await.expect(200)["items"].as_array().unwrap().clone();
+            (letters.len() >= 3).then_some(letters)
+        })
+        .await;
+        for (letter, arrives) in [(&letters[1], true), (&letters[2], false)] {
+            let expected = if arrives { "Completed" } else { "DeadLettered" };
+            if arrives {
+                receiver.answer("/billing", [Behaviour::Status(200)]);
+            } else {
+                receiver.answer("/billing", refuses());
+            }
+            let again =
+                api.post(&format!("/v1/dead-letters/{}/requeue", letter["id"]), &json!({})).await.expect(201);
+            api.saga_with_status(again["saga_id"].as_i64().unwrap(), expected).await;
+        }
         a_busy_hour(installation, good, failing);
         redrives(installation, failing);
         switch_off(installation, switched_off);

@@ -75,3 +75,31 @@ async fn what_is_filled_in_stays_when_the_page_is_refreshed() {
     assert_eq!(filled, "17,2020-01-01T12:34:56");
     assert_calm(&page);
 }
+
+/// A refresh that brings a new control, or takes one away, leaves the focus where it was, or nowhere: Enter does nothing else
+/// than what was meant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_focus_never_moves_to_another_control() {
+    let (_installation, server, _receiver, delivery) = with_a_long_wait().await;
+    let page = signed_in(&server).await;
+    page.open(&format!("/deliveries/{delivery}")).await;
+    // The next part has a form and a link more, before what is focused; later one lacks that.
+    page.eval(
+        "real = fetch; change = (text) => text;
+         fetch = async (...how) => new Response(change(await (await real(...how)).text()));
+         link = document.querySelector('#part a[href^=\"/subscriptions/\"]'); link.focus(); link.href",
+    )
+    .await;
+    let changed = async |change: &str| {
+        page.eval(&format!("part = document.getElementById('part'); change = {change}; 0")).await;
+        page.until("!document.contains(part)").await;
+        page.eval("document.activeElement.getAttribute('href') || document.activeElement.tagName").await
+    };
+    let more = "(text) => text.replace(/(<div id=\"part\"[^>]*>)/, '$1<form method=\"post\" action=\"/x\"><button>Send again</button></form><a href=\"/y\">new</a>')";
+    let focused = changed(more).await;
+    assert!(focused.as_str().unwrap().starts_with("/subscriptions/"), "{focused}");
+    assert!(page.has("#part form button").await, "the change has come");
+    let less = "(text) => text.replaceAll('href=\"/subscriptions/', 'href=\"/elsewhere/')";
+    assert_eq!(changed(less).await, "BODY");
+    assert_calm(&page);
+}

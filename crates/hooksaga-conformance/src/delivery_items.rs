@@ -4,16 +4,16 @@ use super::{
     TestDatabase,
     fixture::{
         ALL, AT_ONCE, TOKEN, TYPE, URL, append, append_many, apply, claim, correlation, deliver_round,
-        delivered, external_id, failed, new_event, only, route, schedule_and_mark, url, verified,
-        verified_with_limit,
+        delivered, external_id, failed, new_event, only, route, schedule_and_mark, scope, tenant, url,
+        verified, verified_for, verified_with_limit,
     },
 };
-use hooksaga_saga::{ErrorCode, SagaId};
+use hooksaga_saga::{ErrorCode, SagaId, SubscriptionId};
 use hooksaga_store::{Delivery, DeliveryFilter, JobReport, NewEvent, PageRequest, Stores, SubscriptionPatch};
 
 const FIRST: PageRequest = PageRequest { limit: 50, before: None };
 
-/// Every delivery, oldest first; the list, the single delivery and the event's say the same of each.
+/// Every delivery, oldest first; the list, the single delivery, the event's and those of given ids say the same of each.
 async fn deliveries(stores: &Stores) -> Vec<Delivery> {
     let mut items = stores.reader.deliveries(FIRST.of(&ALL, &DeliveryFilter::default())).await.unwrap().items;
     items.reverse();
@@ -23,6 +23,10 @@ async fn deliveries(stores: &Stores) -> Vec<Delivery> {
         let event = stores.reader.event(&ALL, item.event_id).await.unwrap().unwrap();
         assert!(event.deliveries.contains(item));
     }
+    let ids: Vec<SagaId> = items.iter().map(|item| item.saga_id).chain([SagaId(4_711_000)]).collect();
+    let mut given = stores.reader.deliveries_of(&ALL, &ids).await.unwrap();
+    given.sort_by_key(|item| item.saga_id.0);
+    assert_eq!(given, items);
     items
 }
 
@@ -83,4 +87,38 @@ pub async fn a_delivery_shows_what_was_answered_last(db: &dyn TestDatabase) {
     }
     deliver_round(&stores, None, AT_ONCE).await;
     assert_eq!(last(sagas[0]).await, Some(204), "the success at the end");
+}
+
+pub async fn what_is_read_by_its_ids_is_the_tenants_own_and_still_there(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let (own, gone) = ("https://own.example/", "https://gone.example/");
+    let own = (verified_for(&stores, "acme", TYPE, own).await, own);
+    let gone = verified_for(&stores, "acme", TYPE, gone).await;
+    let other = (verified_for(&stores, "rival", TYPE, URL).await, URL);
+    for name in ["acme", "rival"] {
+        append(&stores, NewEvent { tenant: tenant(name), ..new_event(TYPE) }).await;
+    }
+    route(&stores).await;
+    assert!(stores.admin.delete(&ALL, gone).await.unwrap());
+
+    let subscriptions = [own.0, gone, other.0, SubscriptionId(4711)];
+    let sagas: Vec<SagaId> = deliveries(&stores).await.iter().map(|item| item.saga_id).collect();
+    assert_eq!(sagas.len(), 3, "those of a subscription that was deleted are there");
+    for (who, urls, tenants) in [
+        (ALL, vec![own, other], vec!["acme", "acme", "rival"]),
+        (scope("acme"), vec![own], vec!["acme", "acme"]),
+        (scope("rival"), vec![other], vec!["rival"]),
+        (scope("nobody"), vec![], vec![]),
+    ] {
+        let mut found = stores.reader.callback_urls(&who, &subscriptions).await.unwrap();
+        found.sort_by_key(|(id, _)| id.0);
+        let found: Vec<_> = found.iter().map(|(id, url)| (*id, url.as_str())).collect();
+        assert_eq!(found, urls, "{who:?}");
+        let mut found = stores.reader.deliveries_of(&who, &sagas).await.unwrap();
+        found.sort_by(|a, b| a.tenant.cmp(&b.tenant));
+        let found: Vec<_> = found.iter().map(|delivery| delivery.tenant.as_str()).collect();
+        assert_eq!(found, tenants, "{who:?}");
+        assert_eq!(stores.reader.callback_urls(&who, &[]).await.unwrap(), []);
+        assert_eq!(stores.reader.deliveries_of(&who, &[]).await.unwrap(), []);
+    }
 }

@@ -11,7 +11,9 @@ use super::{
     rows::{changes, db_now},
 };
 use hooksaga_saga::{ErrorCode, SubscriptionId, Timestamp};
-use hooksaga_store::{Allotted, DeliveryJob, Health, JobReport, Lease, NewEvent, Stores};
+use hooksaga_store::{
+    Allotted, DeliveryJob, FailingEndpoints, Health, JobReport, Lease, NewEvent, Stores, TenantScope,
+};
 use std::time::Duration;
 
 async fn health(stores: &Stores, id: SubscriptionId) -> Health {
@@ -165,7 +167,8 @@ pub async fn endpoints_that_fail_are_known_to_a_process_that_starts(db: &dyn Tes
 
 pub async fn endpoints_that_fail_are_listed_whatever_else_waits(db: &dyn TestDatabase) {
     let stores = db.stores();
-    assert_eq!(stores.reader.failing(&ALL, 10).await.unwrap(), []);
+    let fails = async |scope: TenantScope| stores.reader.failing(&scope, 10).await.unwrap().shown;
+    assert_eq!(stores.reader.failing(&ALL, 10).await.unwrap(), FailingEndpoints::default());
     let quiet = verified_for(&stores, "acme", "quiet", "https://quiet.example/").await;
     append(&stores, NewEvent { tenant: tenant("acme"), ..new_event("quiet") }).await;
     route(&stores).await;
@@ -178,7 +181,7 @@ pub async fn endpoints_that_fail_are_listed_whatever_else_waits(db: &dyn TestDat
     deliver_round(&stores, Some(ErrorCode::http(503)), MUCH_LATER).await;
     set_active(&stores, held, false).await;
 
-    let failing = stores.reader.failing(&ALL, 10).await.unwrap();
+    let failing = fails(ALL).await;
     assert_eq!(failing.iter().map(|it| it.subscription_id).collect::<Vec<_>>(), [quiet, loud]);
     let [first, second] = &failing[..] else { panic!("{failing:?}") };
     assert_eq!((first.failures, first.waiting, &first.last_error), (1, 1, &ErrorCode::TIMEOUT));
@@ -188,20 +191,19 @@ pub async fn endpoints_that_fail_are_listed_whatever_else_waits(db: &dyn TestDat
     assert!(first.since <= second.since && now.since(first.since) < Duration::from_secs(60));
     let wait = first.next_attempt_at.expect("a retry waits").since(now);
     assert!((Duration::from_secs(17_000)..Duration::from_secs(37_000)).contains(&wait), "{wait:?}");
-    assert_eq!(stores.reader.failing(&ALL, 1).await.unwrap(), failing[..1]);
-    assert_eq!(stores.reader.failing(&scope("acme"), 10).await.unwrap(), failing[..1]);
-    assert_eq!(stores.reader.failing(&scope("other"), 10).await.unwrap(), []);
+    assert_eq!(fails(scope("acme")).await, failing[..1]);
+    assert_eq!(fails(scope("other")).await, []);
 
     // It failed long ago, and nothing waits any more: nobody knows how the endpoint is now.
     let long_ago = db.dialect().time(Timestamp::from_micros(now.as_micros() - 3_700_000_000));
     let age = |id| format!("UPDATE endpoint_failures SET last_at = {long_ago} WHERE subscription_id = {id}");
     changes(db, &age(quiet), 1).await;
-    assert_eq!(stores.reader.failing(&ALL, 10).await.unwrap().len(), 2, "a retry waits");
+    assert_eq!(fails(ALL).await.len(), 2, "a retry waits");
     let ended = verified_with_limit(&stores, "https://ended.example/", 1).await;
     set_active(&stores, loud, false).await;
     attempt(&stores, Some(ErrorCode::TIMEOUT), 1, None).await;
     let ids = async || {
-        let failing = stores.reader.failing(&ALL, 10).await.unwrap();
+        let failing = fails(ALL).await;
         failing.into_iter().map(|it| (it.subscription_id, it.next_attempt_at.is_some())).collect::<Vec<_>>()
     };
     assert_eq!(ids().await, [(quiet, true), (ended, false)]);
@@ -209,4 +211,29 @@ pub async fn endpoints_that_fail_are_listed_whatever_else_waits(db: &dyn TestDat
     assert_eq!(ids().await, [(quiet, true)]);
     set_active(&stores, loud, true).await;
     assert_eq!(ids().await, [(quiet, true)], "activating it ends its run");
+}
+
+/// However many fail, who has failed for longest and who has just begun are both seen.
+pub async fn of_many_that_fail_both_ends_are_listed(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let mut all = Vec::new();
+    for number in 0..5 {
+        let topic = format!("type{number}");
+        all.push(verified(&stores, &topic, &format!("https://{number}.example/")).await);
+        append(&stores, new_event(&topic)).await;
+        route(&stores).await;
+        deliver_round(&stores, Some(ErrorCode::TIMEOUT), MUCH_LATER).await;
+    }
+    for (each, shown) in [
+        (1, vec![all[0], all[4]]),
+        (2, vec![all[0], all[1], all[3], all[4]]),
+        (3, all.clone()),
+        (9, all.clone()),
+    ] {
+        let failing = stores.reader.failing(&ALL, each).await.unwrap();
+        assert_eq!(failing.shown.iter().map(|it| it.subscription_id).collect::<Vec<_>>(), shown, "{each}");
+        assert_eq!(failing.total, 5, "{each}");
+        assert!(failing.shown.iter().all(|it| it.waiting == 1), "{each}");
+    }
+    assert_eq!(stores.reader.failing(&scope("other"), 1).await.unwrap(), FailingEndpoints::default());
 }

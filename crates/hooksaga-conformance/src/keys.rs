@@ -7,7 +7,9 @@ use super::{
     rows::{changes, db_now},
 };
 use hooksaga_saga::{KeyId, Timestamp};
-use hooksaga_store::{NewApiKey, NewPortalKey, PageRequest, Role, Scope, Scopes, StoreError, Stores};
+use hooksaga_store::{
+    KeyView, NewApiKey, NewPortalKey, PORTAL_SESSION, PageRequest, Role, Scope, Scopes, StoreError, Stores,
+};
 use std::time::Duration;
 
 fn key(n: u8, scopes: Scopes) -> NewApiKey {
@@ -54,12 +56,45 @@ pub async fn keys_are_paged_newest_first(db: &dyn TestDatabase) {
     }
     let mut before = None;
     for (rows, more) in [(&expected[..2], true), (&expected[2..4], true), (&expected[4..], false)] {
-        let page = portal_keys.newest(PageRequest { limit: 2, before }).await.unwrap();
+        let page = portal_keys.newest(KeyView::Issued, PageRequest { limit: 2, before }).await.unwrap();
         assert_eq!((&page.items[..], page.next.is_some()), (rows, more));
         before = page.next;
     }
-    let all = portal_keys.newest(PageRequest { limit: 5, before: None }).await.unwrap();
+    let all = portal_keys.newest(KeyView::Issued, PageRequest { limit: 5, before: None }).await.unwrap();
     assert_eq!((all.items, all.next), (expected, None));
+}
+
+pub async fn keys_are_viewed_apart_from_portal_sessions_and_what_has_ended(db: &dyn TestDatabase) {
+    let Stores { keys, portal_keys, .. } = db.stores();
+    let session = |n: u8, expires_in: Duration| NewPortalKey {
+        name: PORTAL_SESSION.to_owned(),
+        scopes: Scopes::all(),
+        sha256: [n; 32],
+        tenant: "acme".parse().unwrap(),
+        expires_in,
+    };
+    let (hour, soon) = (Duration::from_secs(3600), Duration::from_millis(1));
+    let valid = keys.create(&key(1, Scopes::all())).await.unwrap().id;
+    // Only the name is that of a session.
+    let named = NewApiKey { name: PORTAL_SESSION.to_owned(), ..key(2, Scopes::all()) };
+    let named = keys.create(&named).await.unwrap().id;
+    let revoked = keys.create(&key(3, Scopes::all())).await.unwrap().id;
+    keys.revoke(revoked).await.unwrap();
+    let open = portal_keys.create(&session(4, hour)).await.unwrap().id;
+    let ended = portal_keys.create(&session(5, soon)).await.unwrap().id;
+    let closed = portal_keys.create(&session(6, hour)).await.unwrap().id;
+    portal_keys.revoke(closed).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    for (view, expected) in [
+        (KeyView::Issued, vec![named, valid]),
+        (KeyView::PortalSessions, vec![open]),
+        (KeyView::Ended, vec![closed, ended, revoked]),
+    ] {
+        let page = portal_keys.newest(view, PageRequest { limit: 5, before: None }).await.unwrap();
+        assert_eq!(page.items.iter().map(|key| key.id).collect::<Vec<_>>(), expected, "{view:?}");
+        let first = portal_keys.newest(view, PageRequest { limit: 1, before: None }).await.unwrap();
+        assert_eq!((first.items.len(), first.next.is_some()), (1, expected.len() > 1), "{view:?}");
+    }
 }
 
 pub async fn a_revoked_key_is_not_found(db: &dyn TestDatabase) {

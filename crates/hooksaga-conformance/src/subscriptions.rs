@@ -314,6 +314,12 @@ pub async fn activating_clears_why_it_was_disabled_and_pausing_keeps_it(db: &dyn
         let listed = stores.reader.subscriptions(page.of(&ALL, &filter)).await.unwrap();
         assert_eq!(listed.items.iter().map(|it| it.id).collect::<Vec<_>>(), [found]);
     }
+    for (since, found) in [(why.at, vec![id]), (why.at.after(Duration::from_micros(1)), vec![])] {
+        let filter = SubscriptionFilter { disabled_after: Some(since), ..SubscriptionFilter::default() };
+        let page = PageRequest { limit: 10, before: None };
+        let listed = stores.reader.subscriptions(page.of(&ALL, &filter)).await.unwrap();
+        assert_eq!(listed.items.iter().map(|it| it.id).collect::<Vec<_>>(), found, "{since:?}");
+    }
 
     let active = |active| SubscriptionPatch { active: Some(active), ..SubscriptionPatch::default() };
     let limited = SubscriptionPatch { rate_limit: Some(Some(5)), ..SubscriptionPatch::default() };

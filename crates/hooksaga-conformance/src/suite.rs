@@ -222,6 +222,7 @@ macro_rules! conformance_suite {
                 the_health_of_anothers_subscription_is_not_shown,
                 endpoints_that_fail_are_known_to_a_process_that_starts,
                 endpoints_that_fail_are_listed_whatever_else_waits,
+                of_many_that_fail_both_ends_are_listed,
             }
             rate_limits {
                 no_more_jobs_are_created_than_the_limit_lets_through,
@@ -234,6 +235,7 @@ macro_rules! conformance_suite {
             delivery_items {
                 a_delivery_shows_its_event_and_where_it_goes,
                 a_delivery_shows_what_was_answered_last,
+                what_is_read_by_its_ids_is_the_tenants_own_and_still_there,
             }
             resend {
                 a_completed_delivery_is_sent_again_as_a_new_saga,
@@ -356,6 +358,7 @@ macro_rules! conformance_suite {
                 a_key_is_found_by_its_hash,
                 keys_are_listed_oldest_first_revoked_ones_too,
                 keys_are_paged_newest_first,
+                keys_are_viewed_apart_from_portal_sessions_and_what_has_ended,
                 the_api_creates_only_keys_with_a_tenant_and_an_end,
                 a_revoked_key_is_not_found,
                 revoking_again_changes_nothing,

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, CreateOutcome, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoints, Inventory,
     ListQuery, LivingWorker, NewSubscription, Page, PageRequest, QueueGauges, ReaderStore, Redrive,
     SealedSecret, Seals, Stats, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail,
     SubscriptionFilter, SubscriptionPatch, TenantScope, UpdateOutcome,
@@ -82,6 +82,14 @@ impl ReaderStore for Discreet<dyn ReaderStore> {
         Ok(self.0.subscription(scope, id).await?.map(|it| subscription(scope, it)))
     }
 
+    async fn callback_urls(
+        &self,
+        scope: &TenantScope,
+        ids: &[SubscriptionId],
+    ) -> StoreResult<Vec<(SubscriptionId, String)>> {
+        self.0.callback_urls(scope, ids).await
+    }
+
     async fn subscription_detail(
         &self,
         scope: &TenantScope,
@@ -104,6 +112,11 @@ impl ReaderStore for Discreet<dyn ReaderStore> {
             detail.attempts.iter_mut().filter_map(|it| it.error_code.as_mut()).for_each(|it| hide(scope, it));
             DeliveryDetail { delivery: delivery(scope, detail.delivery), ..detail }
         }))
+    }
+
+    async fn deliveries_of(&self, scope: &TenantScope, ids: &[SagaId]) -> StoreResult<Vec<Delivery>> {
+        let found = self.0.deliveries_of(scope, ids).await?;
+        Ok(found.into_iter().map(|it| delivery(scope, it)).collect())
     }
 
     async fn dead_letters(
@@ -150,9 +163,9 @@ impl ReaderStore for Discreet<dyn ReaderStore> {
         self.0.audit(wanted).await
     }
 
-    async fn failing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<FailingEndpoint>> {
-        let mut failing = self.0.failing(scope, limit).await?;
-        failing.iter_mut().for_each(|endpoint| hide(scope, &mut endpoint.last_error));
+    async fn failing(&self, scope: &TenantScope, each: u32) -> StoreResult<FailingEndpoints> {
+        let mut failing = self.0.failing(scope, each).await?;
+        failing.shown.iter_mut().for_each(|endpoint| hide(scope, &mut endpoint.last_error));
         Ok(failing)
     }
 

@@ -152,7 +152,7 @@ pub(crate) struct Problem(Box<Inner>);
 
 #[derive(Clone, Debug)]
 struct Inner {
-    status: StatusCode,
+    kind: Kind,
     body: ProblemBody,
     headers: Vec<(HeaderName, HeaderValue)>,
     in_database: Option<FailedInDatabase>,
@@ -172,7 +172,7 @@ impl Problem {
             headers.push((header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS)));
         }
         Self(Box::new(Inner {
-            status,
+            kind,
             body: ProblemBody {
                 kind: format!("urn:hooksaga:problem:{slug}"),
                 title,
@@ -221,8 +221,12 @@ impl Problem {
         self
     }
 
+    pub(crate) fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
     pub(crate) fn status(&self) -> StatusCode {
-        self.0.status
+        self.0.kind.parts().0
     }
 
     /// What kind of problem it is, in words.
@@ -322,8 +326,8 @@ impl From<IngestError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Inner { status, body, headers, in_database } = *self.0;
-        let mut response = (status, Json(body)).into_response();
+        let Inner { kind, body, headers, in_database } = *self.0;
+        let mut response = (kind.parts().0, Json(body)).into_response();
         response
             .headers_mut()
             .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -42,6 +42,8 @@ pub(crate) struct ApiState {
     pub(crate) hosts: HostRates,
     /// Whether an administrator may vouch for an endpoint.
     pub(crate) allow_trusted: bool,
+    /// Whether its listener speaks TLS itself.
+    pub(crate) tls: bool,
     /// Where this server is reached, without a slash at the end.
     pub(crate) public_url: String,
 }

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use hooksaga_http::{generate_key, hash_key};
 use hooksaga_saga::KeyId;
 use hooksaga_store::{
-    ApiKey, NewAuditRecord, NewPortalKey, Page, PageRequest, PortalKeyStore, StoreError, StoreResult,
+    ApiKey, KeyView, NewAuditRecord, NewPortalKey, Page, PageRequest, PortalKeyStore, StoreError, StoreResult,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -124,7 +124,7 @@ async fn forms_are_recorded_for_what_they_did_and_not_for_what_they_could_not_do
         ("/deliveries/5/resend", ""),
         ("/redrives", "kind=events&subscription_id=99&since=2026-01-01T00:00"),
         (many, "what=count"),
-        (many, "what=all&filter.event_type=none"),
+        (many, "what=count&filter.event_type=none"),
     ] {
         assert_eq!(post_form(&api, &cookie, path, fields).await, 200, "{path} {fields}");
     }
@@ -134,7 +134,6 @@ async fn forms_are_recorded_for_what_they_did_and_not_for_what_they_could_not_do
     for (path, fields, status) in [
         (many, "what=one&id=1", 200),
         (many, "what=selected&id=1&id=2", 200),
-        (many, "what=all", 200),
         ("/deliveries/1/resend", "", 200),
         ("/subscriptions/1/test", "", 303),
     ] {
@@ -143,9 +142,7 @@ async fn forms_are_recorded_for_what_they_did_and_not_for_what_they_could_not_do
     assert_eq!(since().await, [] as [&str; 0]);
 
     api.patch(&format!("/v1/subscriptions/{hook}"), &json!({"active": true})).await.expect(200);
-    for fields in
-        ["what=selected&id=3&id=1&id=77", "what=selected&id=1", "what=one&id=2", "what=all", "what=all"]
-    {
+    for fields in ["what=selected&id=3&id=1&id=77", "what=selected&id=1", "what=one&id=2"] {
         let status = post_form(&api, &cookie, many, fields).await;
         assert!([200, 303].contains(&status), "{fields}: {status}");
     }
@@ -155,7 +152,6 @@ async fn forms_are_recorded_for_what_they_did_and_not_for_what_they_could_not_do
             "dead_letters.requeue dead-letters/3",
             "dead_letters.requeue dead-letters/1",
             "dead_letters.requeue dead-letters/2",
-            "dead_letters.requeue dead-letters",
         ]
     );
     // So a letter's page says who sent it, also if it was one of many that were selected.
@@ -172,7 +168,7 @@ impl PortalKeyStore for Forgetful {
         Err(StoreError::Other("not in this test".to_owned()))
     }
 
-    async fn newest(&self, _: PageRequest) -> StoreResult<Page<ApiKey>> {
+    async fn newest(&self, _: KeyView, _: PageRequest) -> StoreResult<Page<ApiKey>> {
         Ok(Page { items: Vec::new(), next: None })
     }
 

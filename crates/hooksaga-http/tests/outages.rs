@@ -10,12 +10,12 @@ use hooksaga_saga::{DeadLetterId, EventId, KeyId, RedriveId, SagaId, Subscriptio
 use hooksaga_store::{
     ApiKey, Appended, AuditFilter, AuditRecord, Buried, CancelOutcome, CreateOutcome, DeadLetterDetail,
     DeadLetterFilter, DeadLetterStore, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
-    EventDetail, EventFilter, EventHead, FailingEndpoint, IngestStore, Inventory, KeyReaderStore, ListQuery,
-    LivingWorker, NewAuditRecord, NewEvent, NewPortalKey, NewRedrive, NewSubscription, Page, PageRequest,
-    PortalKeyStore, QueueGauges, ReaderStore, Redrive, RedriveStep, RedriveStore, RequeueStep, RequeuedBatch,
-    ResendOutcome, RunningLimits, SealedSecret, Seals, SendAgain, SendTest, StartOutcome, Stats, StepLimits,
-    StoreError, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail, SubscriptionFilter,
-    SubscriptionPatch, TenantScope, TestOutcome, UpdateOutcome,
+    EventDetail, EventFilter, EventHead, FailingEndpoints, IngestStore, Inventory, KeyReaderStore, KeyView,
+    ListQuery, LivingWorker, NewAuditRecord, NewEvent, NewPortalKey, NewRedrive, NewSubscription, Page,
+    PageRequest, PortalKeyStore, QueueGauges, ReaderStore, Redrive, RedriveStep, RedriveStore, RequeueStep,
+    RequeuedBatch, ResendOutcome, RunningLimits, SealedSecret, Seals, SendAgain, SendTest, StartOutcome,
+    Stats, StepLimits, StoreError, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail,
+    SubscriptionFilter, SubscriptionPatch, TenantScope, TestOutcome, UpdateOutcome,
 };
 use http::Request;
 use serde_json::json;
@@ -41,7 +41,7 @@ broken!(IngestStore {
 });
 broken!(PortalKeyStore {
     create(&NewPortalKey) -> ApiKey;
-    newest(PageRequest) -> Page<ApiKey>;
+    newest(KeyView, PageRequest) -> Page<ApiKey>;
     revoke(KeyId) -> Option<ApiKey>;
     record(&NewAuditRecord) -> ();
 });
@@ -77,15 +77,17 @@ broken!(ReaderStore {
     event(&TenantScope, EventId) -> Option<EventDetail>;
     subscriptions(ListQuery<'_, SubscriptionFilter>) -> Page<Subscription>;
     subscription(&TenantScope, SubscriptionId) -> Option<Subscription>;
+    callback_urls(&TenantScope, &[SubscriptionId]) -> Vec<(SubscriptionId, String)>;
     subscription_detail(&TenantScope, SubscriptionId) -> Option<SubscriptionDetail>;
     deliveries(ListQuery<'_, DeliveryFilter>) -> Page<Delivery>;
     delivery(&TenantScope, SagaId) -> Option<DeliveryDetail>;
+    deliveries_of(&TenantScope, &[SagaId]) -> Vec<Delivery>;
     dead_letters(ListQuery<'_, DeadLetterFilter>) -> Page<DeadLetterSummary>;
     dead_letter(&TenantScope, DeadLetterId) -> Option<DeadLetterDetail>;
     redrives(&TenantScope, PageRequest) -> Page<Redrive>;
     redrive(&TenantScope, RedriveId) -> Option<Redrive>;
     audit(ListQuery<'_, AuditFilter>) -> Page<AuditRecord>;
-    failing(&TenantScope, u32) -> Vec<FailingEndpoint>;
+    failing(&TenantScope, u32) -> FailingEndpoints;
     gauges() -> QueueGauges;
     stats(&TenantScope) -> Stats;
     stats_in_all(&TenantScope) -> Stats;
@@ -367,4 +369,28 @@ async fn people_get_a_page_that_can_be_read_while_the_database_is_away() {
     }
     let other = api.bare("POST", "/sign-in", &form, "key=hsk_x").await;
     assert_eq!(other.status, 503);
+}
+
+#[tokio::test]
+async fn a_filter_that_is_too_slow_is_no_outage() {
+    let slow = || StoreError::TooSlow("on db-host-7".to_owned());
+    let api = TestApi::with(|parts| parts.reader = Arc::new(Broken(slow))).await;
+    let form = [("content-type", "application/x-www-form-urlencoded"), ("sec-fetch-site", "same-origin")];
+    let signed_in = api.bare("POST", "/sign-in", &form, format!("key={}", crate::support::ROOT_KEY)).await;
+    let cookie = signed_in.header("set-cookie").split(';').next().unwrap();
+    for list in ["/events", "/deliveries", "/subscriptions", "/dead-letters"] {
+        let page = api.bare("GET", &format!("{list}?event_type=rare"), &[("cookie", cookie)], "").await;
+        assert_eq!(page.status, 200, "{list}");
+        // It stays where it is, with the form open, so that the filter can be narrowed.
+        for said in ["narrow the filter", "<details class=\"filter\" open>", "value=\"rare\""] {
+            assert!(page.text().contains(said), "{list} {said}: {}", page.text());
+        }
+        assert!(!page.text().contains("not available") && !page.text().contains("db-host-7"), "{list}");
+    }
+    for path in ["/", "/events/1", "/search?q=1"] {
+        let page = api.bare("GET", path, &[("cookie", cookie)], "").await;
+        assert_eq!(page.status, 503, "{path}");
+        assert!(page.text().contains("The query took too long"), "{path}: {}", page.text());
+        assert!(!page.text().contains("not available"), "{path}: {}", page.text());
+    }
 }

@@ -9,7 +9,7 @@ const SINCE: &str = "2020-01-01T00:00:00Z";
 
 impl TestApi {
     /// Takes redrives to their end, as the component would.
-    async fn redrive_all(&self) {
+    pub(crate) async fn redrive_all(&self) {
         while self.stores.redrives.advance(LIMITS).await.unwrap().is_some() {}
     }
 

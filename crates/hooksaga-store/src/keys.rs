@@ -127,6 +127,36 @@ pub struct ApiKey {
     pub last_used_at: Option<Timestamp>,
 }
 
+/// The name of every portal session's key.
+pub const PORTAL_SESSION: &str = "portal session";
+
+/// Which keys a list shows. A portal session's is one with the name [`PORTAL_SESSION`], a tenant and an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyView {
+    /// Valid ones, without those of portal sessions, of which there can be very many.
+    Issued,
+    /// Valid ones of portal sessions.
+    PortalSessions,
+    /// Those that were revoked or have expired, of any kind.
+    Ended,
+}
+
+impl KeyView {
+    /// Whether it shows the keys that are valid by the database's clock, or the others.
+    pub const fn valid(self) -> bool {
+        !matches!(self, Self::Ended)
+    }
+
+    /// Whether it shows the keys of portal sessions, or the others; `None` if both.
+    pub const fn of_portal(self) -> Option<bool> {
+        match self {
+            Self::Issued => Some(false),
+            Self::PortalSessions => Some(true),
+            Self::Ended => None,
+        }
+    }
+}
+
 #[async_trait]
 pub trait KeyStore: Send + Sync {
     async fn create(&self, key: &NewApiKey) -> StoreResult<ApiKey>;
@@ -151,8 +181,8 @@ pub trait KeyStore: Send + Sync {
 pub trait PortalKeyStore: Send + Sync {
     async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey>;
 
-    /// A page of all keys, revoked ones too, newest first.
-    async fn newest(&self, page: PageRequest) -> StoreResult<Page<ApiKey>>;
+    /// A page of these keys, newest first.
+    async fn newest(&self, view: KeyView, page: PageRequest) -> StoreResult<Page<ApiKey>>;
 
     /// Revokes a key; again is a no-op. `None` if there is no such key.
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>>;

@@ -90,7 +90,10 @@ pub use janitor::{
     ArchivedDelivery, ArchivedEvent, ArchivedLetter, DeliveryPlace, EXPIRED_KEYS_KEPT, EventPart, EventPlace,
     FoundEvent, JanitorStore, OldEvent, OldEvents, Removed, RemovedPart, RemovedRecords,
 };
-pub use keys::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewPortalKey, PortalKeyStore, Scope, Scopes};
+pub use keys::{
+    ApiKey, KeyReaderStore, KeyStore, KeyView, NewApiKey, NewPortalKey, PORTAL_SESSION, PortalKeyStore,
+    Scope, Scopes,
+};
 pub use lease::{Lease, LeaseRef, LeaseRequest, LeaseToken};
 pub use list_index::{
     BLOCK, BLOCKS_AT_ONCE, BlockFilter, Facet, IndexBatch, IndexStep, IndexedList, ListIndexStore, SETTLED,
@@ -105,8 +108,8 @@ pub use orchestrator::{
 pub use query_queue::QueryQueue;
 pub use reader::{
     Attempt, DeadLetterDetail, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter, Disabled,
-    EventDetail, EventFilter, FailingEndpoint, Health, LastFailure, ReaderStore, Subscription,
-    SubscriptionDetail, SubscriptionFilter, Trusted, Verification, VerificationStatus,
+    EventDetail, EventFilter, FailingEndpoint, FailingEndpoints, Health, LastFailure, ReaderStore,
+    Subscription, SubscriptionDetail, SubscriptionFilter, Trusted, Verification, VerificationStatus,
 };
 pub use redrives::{
     CancelOutcome, CatchUp, CatchUpTurn, NOT_DELIVERABLE, NewRedrive, Redrive, RedriveColumns, RedriveStatus,

@@ -154,6 +154,34 @@ impl FailingEndpoint {
     pub const QUIET_AFTER: Duration = Duration::from_secs(3600);
 }
 
+/// Endpoints that fail: those that have failed for longest, those that began last, and how many there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FailingEndpoints {
+    /// The one that has failed for longest first.
+    pub shown: Vec<FailingEndpoint>,
+    /// The count ends at [`FailingEndpoints::MOST_COUNTED`].
+    pub total: u64,
+}
+
+impl FailingEndpoints {
+    pub const MOST_COUNTED: u32 = 1000;
+
+    /// `oldest`: those that have failed for longest, in this order. `newest`: those that began last, the last one first.
+    /// An endpoint may be among both.
+    pub fn of(oldest: Vec<FailingEndpoint>, newest: Vec<FailingEndpoint>) -> Self {
+        let mut shown = oldest;
+        let known: BTreeSet<i64> = shown.iter().map(|endpoint| endpoint.subscription_id.0).collect();
+        shown
+            .extend(newest.into_iter().rev().filter(|endpoint| !known.contains(&endpoint.subscription_id.0)));
+        Self { total: shown.len() as u64, shown }
+    }
+
+    /// Whether there can be more than those that were read, `each` from both ends.
+    pub fn may_be_more(&self, each: u32) -> bool {
+        self.total >= 2 * u64::from(each)
+    }
+}
+
 /// A subscription and how its endpoint has been doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubscriptionDetail {
@@ -170,6 +198,8 @@ pub struct SubscriptionFilter {
     pub verified: Option<bool>,
     /// Switched off by the caretaker.
     pub disabled: Option<bool>,
+    /// Switched off by the caretaker at or after.
+    pub disabled_after: Option<Timestamp>,
 }
 
 /// A delivery saga as the API shows it.
@@ -277,6 +307,13 @@ pub trait ReaderStore: Send + Sync {
         id: SubscriptionId,
     ) -> StoreResult<Option<Subscription>>;
 
+    /// The callback URLs of these subscriptions, as far as they are there, in any order.
+    async fn callback_urls(
+        &self,
+        scope: &TenantScope,
+        ids: &[SubscriptionId],
+    ) -> StoreResult<Vec<(SubscriptionId, String)>>;
+
     /// With its health: bounded work, whatever waits and however much was delivered.
     async fn subscription_detail(
         &self,
@@ -286,6 +323,9 @@ pub trait ReaderStore: Send + Sync {
 
     async fn deliveries(&self, wanted: ListQuery<'_, DeliveryFilter>) -> StoreResult<Page<Delivery>>;
     async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>>;
+
+    /// These deliveries without their attempts, as far as they are there, in any order.
+    async fn deliveries_of(&self, scope: &TenantScope, ids: &[SagaId]) -> StoreResult<Vec<Delivery>>;
 
     async fn dead_letters(
         &self,
@@ -304,9 +344,9 @@ pub trait ReaderStore: Send + Sync {
     /// Who did what, newest first.
     async fn audit(&self, wanted: ListQuery<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>>;
 
-    /// Endpoints that fail, those that have failed for longest first. Takes as long as there are runs of failures, however
-    /// much waits.
-    async fn failing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<FailingEndpoint>>;
+    /// Endpoints that fail: `each` of those that have failed for longest, and of those that began last. Takes as long as
+    /// there are runs of failures, however much waits.
+    async fn failing(&self, scope: &TenantScope, each: u32) -> StoreResult<FailingEndpoints>;
 
     /// The server's.
     async fn gauges(&self) -> StoreResult<QueueGauges>;

@@ -304,6 +304,13 @@ impl Page {
         super::axe::check(self).await
     }
 
+    /// The role of everything on the page, as programs that read it aloud find it.
+    pub(crate) async fn roles(&self) -> Vec<String> {
+        let tree = self.call("Accessibility.getFullAXTree", json!({})).await;
+        let nodes = tree["nodes"].as_array().unwrap().iter().filter(|node| node["ignored"] != true);
+        nodes.filter_map(|node| node["role"]["value"].as_str().map(ToOwned::to_owned)).collect()
+    }
+
     /// What went wrong on the pages so far: messages of the console, dialogs, requests to elsewhere. Asking forgets it.
     pub(crate) fn complaints(&self) -> Vec<String> {
         std::mem::take(&mut *self.heard.complaints.lock().unwrap())

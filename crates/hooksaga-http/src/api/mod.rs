@@ -72,6 +72,8 @@ pub struct ApiParts {
     pub egress: EgressPolicy,
     /// Whether an administrator may vouch for an endpoint that cannot return a challenge.
     pub allow_trusted: bool,
+    /// Whether the listener speaks TLS itself.
+    pub tls: bool,
     /// Where this server is reached, for links to it.
     pub public_url: String,
     /// A key with every scope.
@@ -110,6 +112,7 @@ pub fn api(parts: ApiParts) -> axum::Router {
         egress: parts.egress,
         hosts: HostRates::new(),
         allow_trusted: parts.allow_trusted,
+        tls: parts.tls,
         public_url: parts.public_url.trim_end_matches('/').to_owned(),
     });
     let metrics = parts.metrics;

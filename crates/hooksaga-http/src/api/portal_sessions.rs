@@ -15,12 +15,9 @@ use crate::{
 };
 use axum::{Json, extract::State};
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{NewPortalKey, Scope, Scopes};
+use hooksaga_store::{NewPortalKey, PORTAL_SESSION, Scope, Scopes};
 use http::StatusCode;
 use std::time::Duration;
-
-/// The name of a session's key.
-const KEY_NAME: &str = "portal session";
 
 /// Open a portal session
 ///
@@ -71,7 +68,7 @@ pub(crate) async fn create(
     })?;
     let token = generate_key();
     let key = NewPortalKey {
-        name: KEY_NAME.to_owned(),
+        name: PORTAL_SESSION.to_owned(),
         scopes,
         sha256: hash_key(&token),
         tenant: tenant.clone(),

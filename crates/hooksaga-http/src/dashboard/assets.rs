@@ -24,6 +24,11 @@ pub(super) static STYLE: LazyLock<String> = LazyLock::new(|| name("dashboard", C
 pub(super) static SCRIPT: LazyLock<String> = LazyLock::new(|| name("dashboard", JS, "js"));
 pub(super) static ICON_NAME: LazyLock<String> = LazyLock::new(|| name("icon", ICON, "svg"));
 
+/// The name of the portal's own icon.
+pub(super) fn portal_icon(state: &ApiState) -> String {
+    name("portal", &state.look.icon, "svg")
+}
+
 /// The name of the portal's own style sheet.
 pub(super) fn theme(state: &ApiState) -> String {
     name("portal", &state.look.theme, "css")
@@ -43,14 +48,16 @@ pub(super) async fn show(State(state): State<SharedState>, Path(asked): Path<Str
         )
             .into_response()
     };
+    let portals = |content_type: &'static str, text: &str| {
+        ([(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, KEEP)], text.to_owned())
+            .into_response()
+    };
     match asked {
         asked if asked == *STYLE => asset("text/css; charset=utf-8", CSS),
         asked if asked == *SCRIPT => asset("text/javascript; charset=utf-8", JS),
         asked if asked == *ICON_NAME => asset("image/svg+xml", ICON),
-        asked if asked == theme(&state) => {
-            let headers = [(header::CONTENT_TYPE, "text/css; charset=utf-8"), (header::CACHE_CONTROL, KEEP)];
-            (headers, state.look.theme.clone()).into_response()
-        }
+        asked if asked == theme(&state) => portals("text/css; charset=utf-8", &state.look.theme),
+        asked if asked == portal_icon(&state) => portals("image/svg+xml", &state.look.icon),
         _ => Problem::new(Kind::NotFound, "there is no such file; reload the page").into_response(),
     }
 }

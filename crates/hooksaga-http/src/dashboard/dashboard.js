@@ -160,10 +160,17 @@
     }
     setTimeout(refresh, wait);
   };
+  // The controls that do the same as this one, in a part of the page: what appears or goes in between moves the focus to
+  // none that does something else.
+  const purpose = (one) => JSON.stringify([
+    one.tagName, one.getAttribute("href"), one.form && one.form.getAttribute("action"), one.getAttribute("formaction"),
+    one.name, one.value, "copy" in one.dataset,
+  ]);
+  const alike = (within, one) => [...within.querySelectorAll(one.tagName)].filter((other) => purpose(other) === purpose(one));
   const replace = (part, fresh) => {
     const opened = [...part.querySelectorAll("details")].map((details) => details.open);
-    const links = [...part.querySelectorAll("a, button, summary")];
-    const focused = links.indexOf(document.activeElement);
+    const focused = part.contains(document.activeElement) ? document.activeElement : null;
+    const place = focused ? alike(part, focused).indexOf(focused) : -1;
     const details = [...fresh.querySelectorAll("details")];
     if (details.length === opened.length) details.forEach((one, index) => { one.open = opened[index]; });
     // What somebody has filled in, and not sent yet.
@@ -179,10 +186,8 @@
     fresh.querySelectorAll(".scroll, pre").forEach((one, index) => {
       if (scrolled[index]) [one.scrollLeft, one.scrollTop] = scrolled[index];
     });
-    if (focused >= 0) {
-      const now = fresh.querySelectorAll("a, button, summary")[focused];
-      if (now) now.focus({ preventScroll: true });
-    }
+    const now = focused && alike(fresh, focused)[place];
+    if (now) now.focus({ preventScroll: true });
     count();
   };
   setTimeout(refresh, every);

@@ -5,10 +5,11 @@ use super::{
     events::payload_views,
     filter_form::{self, View},
     form::Form,
-    keys,
     layout::{self, HtmlPage, Section},
     list::{self, Asked},
-    parts, words,
+    parts,
+    sent_again_by::sent_again_by,
+    words,
 };
 use crate::{
     api::dead_letters::requeue_many,
@@ -29,13 +30,10 @@ use axum::{
 };
 use hooksaga_pipeline::RequeueTally;
 use hooksaga_saga::{DeadLetterId, SagaId, SubscriptionId};
-use hooksaga_store::{AuditFilter, DeadLetterSummary, Delivery, PageRequest, RequeueOutcome, Scope};
+use hooksaga_store::{DeadLetterSummary, Delivery, RequeueOutcome, Scope};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
-
-/// How many are sent again at a time, oldest first. The page says so, and the rest can follow.
-const AT_A_TIME: u32 = 1000;
 
 /// A count ends here, as the API's does.
 const COUNTED: u32 = 10_000;
@@ -61,7 +59,7 @@ async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Mar
     };
     let (letters, next, beside, problem) = match read.await {
         Ok((page, beside)) => (page.items, page.next, beside, None),
-        Err(problem) if problem.status().is_client_error() => {
+        Err(problem) if list::is_about_the_filter(&problem) => {
             (Vec::new(), None, RelatedRows::default(), Some(problem))
         }
         Err(problem) => return Err(problem.into()),
@@ -116,7 +114,7 @@ fn selectable(
     let tenants = visitor.tenant().is_none();
     html! {
         form method="post" action=(visitor.path("/dead-letters/requeue")) {
-            (filter_fields(asked.pairs()))
+            (list::carried(asked.pairs().chain(asked.place())))
             @if may { div.actions {
                 button name="what" value="selected" data-selected="id" { "Send selected again" }
                 @if !asked.has("requeued", "true") {
@@ -151,11 +149,6 @@ fn selectable(
     }
 }
 
-/// The filter as hidden fields, so that what is sent again is what was seen.
-fn filter_fields<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Markup {
-    html! { @for (name, value) in pairs { input type="hidden" name=(format!("filter.{name}")) value=(value); } }
-}
-
 pub(super) async fn show(
     visitor: Visitor,
     State(state): State<SharedState>,
@@ -167,10 +160,13 @@ pub(super) async fn show(
     let summary = &letter.summary;
     let urls = list::callback_urls(&state, &scope, [summary.subscription_id]).await?;
     let again = match summary.requeued_saga_id {
-        Some(saga) => state.reader.delivery(&scope, saga).await?.map(|detail| detail.delivery),
+        Some(saga) => list::deliveries(&state, &scope, &[saga]).await?.remove(&saga),
         None => None,
     };
-    let by = sent_again_by(&state, &visitor, summary).await?;
+    let by = match &again {
+        Some(again) => sent_again_by(&state, &visitor, summary, again).await?,
+        None => None,
+    };
     let meaning = words::meaning(&summary.final_error_code);
     let body = html! {
         div.heading {
@@ -182,11 +178,14 @@ pub(super) async fn show(
                 }
             }
         }
-        p.sentence { (meaning.what) " " (meaning.advice(visitor.site)) }
+        p.sentence { (meaning.what) " " (meaning.advice(visitor.audience())) }
         @if let Some(saga) = summary.requeued_saga_id { p {
             "It was sent again"
             @if let Some(again) = &again { " " (parts::time(again.created_at, visitor.now)) }
-            @if let Some(by) = &by { " by " strong { (by) } }
+            @if let Some(by) = &by {
+                " by " strong { (by.name) }
+                @if let Some(redrive) = by.redrive { " with " a href=(visitor.path(&format!("/redrives/{redrive}"))) { "redrive " (redrive) } }
+            }
             " as delivery " (parts::delivery_link(&visitor, saga.0))
             @if let Some(again) = &again { " " (parts::delivery_status(again)) }
         } }
@@ -204,36 +203,12 @@ pub(super) async fn show(
     Ok(layout::show(&state, &visitor, &page))
 }
 
-/// Who sent it again, for those who may read audit records; `None` if it was sent with many others, whose record names
-/// none of them.
-async fn sent_again_by(
-    state: &ApiState,
-    visitor: &Visitor,
-    letter: &DeadLetterSummary,
-) -> Result<Option<String>, Problem> {
-    const ACTIONS: [&str; 3] = ["dead_letter.requeue", "dead_letters.requeue", "delivery.resend"];
-    if letter.requeued_saga_id.is_none() || !keys::may_see(visitor) {
-        return Ok(None);
-    }
-    for target in [format!("dead-letters/{}", letter.id), format!("deliveries/{}", letter.saga_id)] {
-        let filter = AuditFilter { target: Some(target), ..AuditFilter::default() };
-        let page = PageRequest { limit: 100, before: None };
-        let records = state.reader.audit(page.of(&visitor.scope(), &filter)).await?.items;
-        // Who asks again changes nothing: the first did it.
-        let first = records.into_iter().rfind(|record| ACTIONS.contains(&record.action.as_str()));
-        if let Some(record) = first {
-            return Ok(Some(record.key_name));
-        }
-    }
-    Ok(None)
-}
-
-/// Sends one, the selected ones, or all that match a filter again; the last after a count that is confirmed.
+/// Sends one or the selected ones again, or counts all that match a filter. Those are sent by a redrive, whose page shows how
+/// far it came and who started it.
 pub(super) async fn requeue(visitor: Visitor, State(state): State<SharedState>, form: Form) -> PageResult {
     visitor.needs(Scope::Operator)?;
     match form.get("what") {
         "count" => count(&state, &visitor, &form).await,
-        "all" => all(&state, &visitor, &form).await,
         "one" => one(&state, &visitor, form.get("id")).await,
         _ => selected(&state, &visitor, &form).await,
     }
@@ -272,88 +247,82 @@ pub(super) fn not_deliverable(visitor: &Visitor, subscription: SubscriptionId) -
 }
 
 async fn selected(state: &ApiState, visitor: &Visitor, form: &Form) -> PageResult {
-    let mut tally = RequeueTally::default();
-    let mut before = 0u64;
+    let mut selected = Selected::default();
     for id in form.all("id").filter_map(|id| validate::id(id).ok()).take(MOST_SELECTED) {
         match state.requeue.one(&visitor.scope(), DeadLetterId(id)).await? {
             RequeueOutcome::Created(..) => {
                 audit::done(format!("dead-letters/{id}"));
-                tally.requeued += 1;
+                selected.sent += 1;
             }
-            RequeueOutcome::Already(_) => before += 1,
-            RequeueOutcome::NotDeliverable(_) | RequeueOutcome::NotFound => tally.skipped += 1,
+            RequeueOutcome::Already(_) => selected.before += 1,
+            RequeueOutcome::NotDeliverable(_) => selected.skipped += 1,
+            RequeueOutcome::NotFound => selected.gone += 1,
         }
     }
-    if tally.requeued == 0 {
+    if selected.sent == 0 {
         audit::changed_nothing();
     }
-    let said = if tally.matched() + before == 0 {
-        parts::alert("Select at least one dead letter.")
-    } else {
-        outcome(tally, before)
-    };
-    list_page(state, visitor, &asked_of(form), said).await
+    list_page(state, visitor, &form.filter(), selected.outcome()).await
 }
 
-/// What was done, in a sentence.
-fn outcome(tally: RequeueTally, before: u64) -> Markup {
-    html! {
-        p.notice role="status" {
-            (parts::plural(tally.requeued, "dead letter was", "dead letters were")) " sent again."
-            @if tally.skipped > 0 { " " (parts::number(tally.skipped)) " skipped: the subscription is not active and verified." }
-            @if before > 0 { " " (parts::number(before)) " had been sent again before." }
+/// What became of the selected ones.
+#[derive(Default, PartialEq, Eq)]
+struct Selected {
+    sent: u64,
+    /// They had been sent again before.
+    before: u64,
+    /// Their subscription is not active and verified.
+    skipped: u64,
+    /// There is no such letter, or none that this visitor may see.
+    gone: u64,
+}
+
+impl Selected {
+    /// In a few sentences.
+    fn outcome(&self) -> Markup {
+        if *self == Self::default() {
+            return parts::alert("Select at least one dead letter.");
+        }
+        html! {
+            p.notice role="status" {
+                (parts::plural(self.sent, "dead letter was", "dead letters were")) " sent again."
+                @if self.skipped > 0 { " " (parts::number(self.skipped)) " skipped: the subscription is not active and verified." }
+                @if self.before > 0 { " " (parts::number(self.before)) " had been sent again before." }
+                @if self.gone > 0 { " " (parts::plural(self.gone, "is", "are")) " no longer there." }
+            }
         }
     }
 }
 
-/// The filter of a form, as it was in the list's query.
-fn asked_of(form: &Form) -> Asked {
-    Asked::from_pairs(form.starting_with("filter."))
-}
-
-/// Reads the filter as the API does.
-fn request(
-    visitor: &Visitor,
-    asked: &Asked,
-    dry_run: bool,
-) -> Result<(RequeueAllRequest, hooksaga_store::TenantScope), Problem> {
+/// How many letters would be sent again, with the filter read as the API reads it.
+async fn dry_run(state: &ApiState, visitor: &Visitor, asked: &Asked) -> Result<RequeueTally, Problem> {
     let mut filter = Map::new();
     for (name, value) in asked.sent() {
         let value = match name.as_str() {
+            "cursor" | "limit" => continue,
             "subscription_id" => validate::id(&value).map_or_else(|_| Value::from(value), Value::from),
             "requeued" => value.parse::<bool>().map_or_else(|_| Value::from(value), Value::from),
             _ => value.into(),
         };
         filter.insert(name, value);
     }
-    let limit = if dry_run { COUNTED } else { AT_A_TIME };
-    let body = json!({ "filter": filter, "limit": limit, "dry_run": dry_run }).to_string();
+    let body = json!({ "filter": filter, "limit": COUNTED, "dry_run": true }).to_string();
     let mut errors = FieldErrors::default();
     let request = RequeueAllRequest::read(Object::from_body(body.as_bytes())?, &mut errors);
     let request = complete(errors, request)?;
     let scope = visitor.caller.scope(request.filter.tenant.clone())?;
-    Ok((request, scope))
-}
-
-async fn run(
-    state: &ApiState,
-    visitor: &Visitor,
-    asked: &Asked,
-    dry_run: bool,
-) -> Result<RequeueTally, Problem> {
     if asked.sent().any(|(name, value)| name == "requeued" && value == "true") {
         // What was requeued already is not sent again.
         return Ok(RequeueTally::default());
     }
-    let (request, scope) = request(visitor, asked, dry_run)?;
-    requeue_many(state, &scope, &request.filter.into(), request.limit, dry_run).await
+    requeue_many(state, &scope, &request.filter.into(), request.limit, true).await
 }
 
 /// How many would be sent, with the button that does it.
 async fn count(state: &ApiState, visitor: &Visitor, form: &Form) -> PageResult {
-    let asked = asked_of(form);
-    let tally = run(state, visitor, &asked, true).await?;
-    let too_many = tally.requeued > u64::from(AT_A_TIME);
+    let asked = form.filter();
+    audit::changed_nothing();
+    let tally = dry_run(state, visitor, &asked).await?;
     let said = html! {
         section.card.confirm role="status" {
             h2 {
@@ -362,16 +331,12 @@ async fn count(state: &ApiState, visitor: &Visitor, form: &Form) -> PageResult {
             }
             @if tally.skipped > 0 { p { (parts::number(tally.skipped)) " would be skipped: the subscription is not active and verified." } }
             @if tally.requeued > 0 {
-                form method="post" action=(visitor.path("/dead-letters/requeue")) {
-                    (filter_fields(asked.pairs()))
+                p.quiet { "A redrive sends them in the background. Its page shows how far it came." }
+                form method="post" action=(visitor.path("/redrives")) {
+                    (list::carried(asked.pairs()))
                     div.actions {
-                        @let redrive = visitor.path("/redrives");
-                        @if too_many {
-                            button formaction=(redrive) name="kind" value="dead_letters" { "Send all that match in the background" }
-                            button.plain name="what" value="all" { "Send the oldest " (parts::number(AT_A_TIME.into())) " now" }
-                        } @else {
-                            button name="what" value="all" { "Send " (parts::number(tally.requeued)) " again" }
-                            button.plain formaction=(redrive) name="kind" value="dead_letters" { "In the background" }
+                        button name="kind" value="dead_letters" {
+                            @if is_bounded(tally.requeued) { "Send all that match again" } @else { "Send " (parts::number(tally.requeued)) " again" }
                         }
                         a href=(asked.address(&visitor.path("/dead-letters"))) { "Cancel" }
                     }
@@ -382,20 +347,16 @@ async fn count(state: &ApiState, visitor: &Visitor, form: &Form) -> PageResult {
     list_page(state, visitor, &asked, said).await
 }
 
+/// Whether the count ended before all letters were looked at.
+fn is_bounded(letters: u64) -> bool {
+    letters >= u64::from(COUNTED)
+}
+
 fn counted(letters: u64) -> String {
-    match letters >= u64::from(COUNTED) {
+    match is_bounded(letters) {
         true => format!("{} or more dead letters", parts::number(letters)),
         false => parts::plural(letters, "dead letter", "dead letters"),
     }
-}
-
-async fn all(state: &ApiState, visitor: &Visitor, form: &Form) -> PageResult {
-    let asked = asked_of(form);
-    let tally = run(state, visitor, &asked, false).await?;
-    if tally.requeued == 0 {
-        audit::changed_nothing();
-    }
-    list_page(state, visitor, &asked, outcome(tally, 0)).await
 }
 
 #[cfg(test)]

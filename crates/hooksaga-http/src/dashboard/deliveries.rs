@@ -1,12 +1,13 @@
 //! Deliveries: the list, and one with the story of its attempts.
 
 use super::{
-    OnPage, PageResult, Site, Visitor,
+    OnPage, PageResult, Visitor,
     dead_letters::not_deliverable,
     filter_form::{self, View},
     layout::{self, HtmlPage, Section},
     list::{self, Asked, PageOrProblem},
-    parts, words,
+    parts,
+    words::{self, Audience},
 };
 use crate::{
     api::deliveries::standing,
@@ -142,9 +143,9 @@ async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> Pag
         (delivery.generation > 0)
             .then(|| ("Sent before", html! { (parts::plural(delivery.generation.into(), "time", "times")) })),
     ];
-    let (title, button) = match visitor.site {
-        Site::Dashboard => ("For the customer", "Copy for the customer"),
-        Site::Portal => ("As text, to pass on", "Copy"),
+    let (title, button) = match visitor.audience() {
+        Audience::Operators => ("For the customer", "Copy for the customer"),
+        Audience::Customers => ("As text, to pass on", "Copy"),
     };
     let body = html! {
         div.heading {
@@ -156,7 +157,7 @@ async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> Pag
             }
         }
         p.sentence {
-            (explanation(visitor.site, visitor.now, &detail, standing))
+            (explanation(visitor.audience(), visitor.now, &detail, standing))
             @if let Some(again) = again { " It was sent again as delivery " (parts::delivery_link(visitor, again.0)) "." }
         }
         (parts::facts(facts.into_iter().flatten()))
@@ -235,12 +236,12 @@ pub(super) async fn resend(
 }
 
 /// What happened and what happens next, in the words of the API, and what to do about it.
-fn explanation(site: Site, now: Timestamp, detail: &DeliveryDetail, standing: Standing) -> Markup {
+fn explanation(audience: Audience, now: Timestamp, detail: &DeliveryDetail, standing: Standing) -> Markup {
     let (said, delivery) = (explain(detail, standing), &detail.delivery);
     let waits = delivery.status == SagaStatus::Pending && said.held.is_none();
     let failed = delivery.final_error_code.as_ref().filter(|_| delivery.status != SagaStatus::Completed);
     let advice = said.held.map(|held| words::sentence(held.advice()));
-    let advice = advice.or_else(|| failed.map(|code| words::meaning(code).advice(site)));
+    let advice = advice.or_else(|| failed.map(|code| words::meaning(code).advice(audience)));
     html! {
         (said.text) @if let Some(due) = said.due { " " (parts::due(due, now)) } "."
         @if waits && now.since(delivery.created_at) > LONG_WAIT {
@@ -286,7 +287,7 @@ fn attempt_line(visitor: &Visitor, number: u32, attempt: &Attempt) -> Markup {
             span { (parts::exact(at)) }
             @if let Some(code) = &attempt.error_code { span { code { (code) } } }
             @if let Some(ms) = attempt.duration_ms { span { (parts::milliseconds(ms)) } }
-            @if attempt.lease_resets > 0 { span { "its worker ended " (parts::plural(attempt.lease_resets.into(), "time", "times")) } }
+            @if attempt.lease_resets > 0 && visitor.audience() == Audience::Operators { span { "its worker ended " (parts::plural(attempt.lease_resets.into(), "time", "times")) } }
             @if let Some(url) = &attempt.callback_url { span { "to " (url) } }
         }
     }
@@ -339,7 +340,7 @@ fn for_the_customer(delivery: &Delivery, attempts: &[Attempt], held: Option<Held
         let _ = write!(text, "\nNext attempt: {}", parts::exact(delivery.next_attempt_at));
     }
     let failed = delivery.final_error_code.as_ref().filter(|_| delivery.status != SagaStatus::Completed);
-    let repair = |code| words::meaning_for_customers(code).advice(Site::Portal);
+    let repair = |code| words::meaning_for_customers(code).advice(Audience::Customers);
     let advice = held.map(|held| words::sentence(held.advice()));
     if let Some(advice) = advice.or_else(|| failed.map(repair)) {
         let _ = write!(text, "\nWhat to do: {advice}");
@@ -386,8 +387,8 @@ mod tests {
                         let api = explain(&detail, holding(held))
                             .to_string()
                             .replace(&format!("due at {}", ApiTime(due)), "due now");
-                        for site in [Site::Dashboard, Site::Portal] {
-                            let page = text_of(explanation(site, due, &detail, holding(held)));
+                        for audience in [Audience::Operators, Audience::Customers] {
+                            let page = text_of(explanation(audience, due, &detail, holding(held)));
                             let advice = page.strip_prefix(&api);
                             assert!(advice.is_some(), "the API: {api}\nthe page: {page}");
                             assert!(
@@ -406,7 +407,7 @@ mod tests {
         let advice = |detail: &DeliveryDetail, held| {
             let (api, page) = (
                 explain(detail, holding(held)).to_string(),
-                explanation(Site::Dashboard, Timestamp::from_micros(0), detail, holding(held)),
+                explanation(Audience::Operators, Timestamp::from_micros(0), detail, holding(held)),
             );
             text_of(page).strip_prefix(&api).map(str::to_owned)
         };

@@ -112,10 +112,12 @@ pub(super) async fn show(
                 p.quiet { "The first 500. " a href=(visitor.path(&format!("/deliveries?event_id={id}"))) { "All of them" } }
             }
         }
-        section.card { h2 { "Payload" } (payload_views(&visitor, id, &event.payload)) }
+    };
+    let unchanging = html! {
+        @if !visitor.part_only { section.card { h2 { "Payload" } (payload_views(&visitor, id, &event.payload)) } }
     };
     let live = !event.routed || open;
-    let page = HtmlPage { live, ..HtmlPage::new(format!("evt_{id}"), Section::Events, body) };
+    let page = HtmlPage { live, unchanging, ..HtmlPage::new(format!("evt_{id}"), Section::Events, body) };
     Ok(layout::show(&state, &visitor, &page))
 }
 

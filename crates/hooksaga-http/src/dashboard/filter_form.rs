@@ -42,18 +42,22 @@ fn belongs(views: &[View], parameter: &str) -> bool {
     views.iter().flat_map(|view| &view.pairs).any(|(name, _)| *name == parameter)
 }
 
+/// The views alone.
+pub(super) fn views(path: &str, asked: &Asked, views: &[View]) -> Markup {
+    html! {
+        nav.views aria-label="Views" { @for view in views {
+            @let address = asked.with(path, |name, _| !belongs(views, name), &view.pairs);
+            a href=(address) aria-current=[view.is(asked, views).then_some("true")] { (view.name) }
+        } }
+    }
+}
+
 /// All of it, above a list. `open`: the form is to be seen at once, because something in it is wrong.
 pub(super) fn filter(path: &str, asked: &Asked, views: &[View], open: bool, fields: &Markup) -> Markup {
-    let current = views.iter().position(|view| view.is(asked, views));
-    let chips: Vec<_> =
-        asked.pairs().filter(|(name, _)| current.is_none() || !belongs(views, name)).collect();
+    let is_view = views.iter().any(|view| view.is(asked, views));
+    let chips: Vec<_> = asked.pairs().filter(|(name, _)| !is_view || !belongs(views, name)).collect();
     html! {
-        @if !views.is_empty() {
-            nav.views aria-label="Views" { @for (index, view) in views.iter().enumerate() {
-                @let address = asked.with(path, |name, _| !belongs(views, name), &view.pairs);
-                a href=(address) aria-current=[(current == Some(index)).then_some("true")] { (view.name) }
-            } }
-        }
+        @if !views.is_empty() { (self::views(path, asked, views)) }
         details.filter open[open] {
             summary { "Filter" }
             form action=(path) {

@@ -1,11 +1,15 @@
 //! The fields of a form that somebody sent.
 
+use super::list::Asked;
 use crate::{
     body::{SIGN_IN, SMALL, Unread},
     problem::Problem,
     state::SharedState,
 };
 use axum::extract::{FromRequest, Request};
+
+/// Before the name of a field that a form takes over from its list.
+pub(super) const CARRIED: &str = "filter.";
 
 /// In the order of the form; a field may occur more than once.
 pub(super) struct Form(Vec<(String, String)>);
@@ -43,11 +47,12 @@ impl Form {
         self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 
-    /// The fields whose names begin so, without that beginning.
-    pub(super) fn starting_with(&self, beginning: &str) -> impl Iterator<Item = (String, String)> {
-        self.0.iter().filter_map(move |(field, value)| {
-            field.strip_prefix(beginning).map(|name| (name.to_owned(), value.clone()))
-        })
+    /// The filter and place of the list that the form stood on, which [`carried`](super::list::carried) put into it.
+    pub(super) fn filter(&self) -> Asked {
+        let fields = self.0.iter();
+        Asked::from_pairs(fields.filter_map(|(field, value)| {
+            field.strip_prefix(CARRIED).map(|name| (name.to_owned(), value.clone()))
+        }))
     }
 
     pub(super) fn has(&self, name: &str) -> bool {

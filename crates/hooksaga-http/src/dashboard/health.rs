@@ -34,7 +34,7 @@ fn last_failure(visitor: &Visitor, failure: &LastFailure) -> Markup {
     html! {
         p {
             "Last failure " (parts::time(failure.at, visitor.now)) ", delivery "
-            (parts::delivery_link(visitor, failure.saga_id.0)) ". " (meaning.what) " " (meaning.advice(visitor.site)) " " code { (failure.error_code) }
+            (parts::delivery_link(visitor, failure.saga_id.0)) ". " (meaning.what) " " (meaning.advice(visitor.audience())) " " code { (failure.error_code) }
             @if let Some(status) = failure.response_status.filter(|_| !meaning.what.contains("HTTP ")) { " with HTTP " (status) }
         }
     }

@@ -9,7 +9,7 @@ use super::{
 use crate::{problem::Problem, state::SharedState};
 use axum::extract::State;
 use hooksaga_saga::SagaStatus;
-use hooksaga_store::{FailingEndpoint, Gauges, Scope, Stats, TenantGauges};
+use hooksaga_store::{FailingEndpoint, FailingEndpoints, Gauges, Scope, Stats, TenantGauges};
 use maud::{Markup, html};
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ fn figures(visitor: &Visitor, stats: &Stats, situation: &Situation) -> Markup {
                 (parts::figure(words::status(status), &count(value), Some(&by_status(status)), "", ""))
             }
             (parts::figure(words::status(SagaStatus::PendingRetry), &count(retry), Some(&by_status(SagaStatus::PendingRetry)), if retry > 0 { "warn" } else { "" }, ""))
-            (parts::figure("Held", &count(held), None, "", "Open deliveries that wait for their subscription to be active and verified"))
+            (parts::figure("Held", &count(held), Some(&visitor.path("/subscriptions?active=false&disabled=false")), "", "Open deliveries that wait for their subscription to be active and verified"))
             (parts::figure("Oldest due work", &if due.is_zero() { "none".to_owned() } else { parts::span(due) }, None, "", "How long the oldest delivery that could be sent has been due"))
             (parts::figure("Open dead letters", &looked_at(letters), Some(&visitor.path("/dead-letters?requeued=false")), if letters > 0 { "bad" } else { "" }, ""))
             @if situation.switched_off > 0 {
@@ -128,12 +128,13 @@ fn figures(visitor: &Visitor, stats: &Stats, situation: &Situation) -> Markup {
 
 fn failing(visitor: &Visitor, situation: &Situation) -> Markup {
     html! {
-        @if !situation.failing.is_empty() {
+        @let (failing, total) = (&situation.failing.shown, situation.failing.total);
+        @if !failing.is_empty() {
             section.card {
                 h2 { "Failing endpoints" }
                 div.scroll { table {
                     thead { tr { th { "Endpoint" } th { "Last error" } th { "Since" } th { "Next retry" } th.number { "Failed attempts" } th.number { "Waiting" } } }
-                    tbody { @for endpoint in &situation.failing { tr {
+                    tbody { @for endpoint in failing { tr {
                         td.endpoint { (parts::subscription_link(visitor, endpoint.subscription_id, Some(&endpoint.callback_url))) }
                         td.wrap { span title=(endpoint.last_error) { (words::meaning(&endpoint.last_error).what) } }
                         td data-name="Since" { (parts::time(endpoint.since, visitor.now)) }
@@ -141,6 +142,11 @@ fn failing(visitor: &Visitor, situation: &Situation) -> Markup {
                         td.number data-name="Failed attempts" { (parts::number(endpoint.failures)) }
                         td.number data-name="Waiting" { (endpoint.waiting) @if endpoint.waiting >= u64::from(FailingEndpoint::MOST_WAITING) { "+" } }
                     } } }
+                } }
+                @let more = total.saturating_sub(failing.len() as u64);
+                @if more > 0 { p.quiet {
+                    "These have failed for longest, or began to fail last, and "
+                    (parts::number(more)) @if total >= u64::from(FailingEndpoints::MOST_COUNTED) { " or" } " more fail."
                 } }
             }
         }

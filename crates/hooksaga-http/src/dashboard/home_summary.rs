@@ -1,9 +1,12 @@
 //! What the first page says: which endpoints fail, and one sentence about everything.
 
-use super::parts::{clock, plural, span};
+use super::{
+    parts::{clock, plural, span},
+    session::now,
+};
 use hooksaga_saga::{Tenant, Timestamp};
 use hooksaga_store::{
-    DeadLetterFilter, EventFilter, EventHead, FailingEndpoint, Gauges, LivingWorker, Page, PageRequest,
+    DeadLetterFilter, EventFilter, EventHead, FailingEndpoints, Gauges, LivingWorker, Page, PageRequest,
     ReaderStore, Stats, StoreResult, SubscriptionFilter, TenantScope,
 };
 use std::time::Duration;
@@ -11,14 +14,20 @@ use std::time::Duration;
 /// The most rows that are counted. Beyond that the page says "or more".
 pub(super) const LOOKED_AT: u32 = 100;
 
-/// The most failing endpoints that are shown.
-const SHOWN: u32 = 50;
+/// So many failing endpoints are shown of those that have failed for longest, and of those that began last.
+const SHOWN: u32 = 25;
+
+/// One that was switched off by then is part of the sentence. Later it is only counted: whoever wanted to do something about
+/// it has done so.
+const LATELY: Duration = Duration::from_secs(24 * 3600);
 
 /// What the first page shows beside the statistics.
 pub(crate) struct Situation {
-    pub(super) failing: Vec<FailingEndpoint>,
+    pub(super) failing: FailingEndpoints,
     /// Subscriptions that the server switched off because their endpoint failed or was gone, at most [`LOOKED_AT`].
     pub(super) switched_off: u64,
+    /// Of those, the ones of the last [`LATELY`].
+    pub(super) switched_off_lately: u64,
     /// Dead letters that were not sent again, at most [`LOOKED_AT`].
     pub(super) open_letters: u64,
     pub(super) workers: Vec<LivingWorker>,
@@ -32,8 +41,13 @@ impl Situation {
         let one = PageRequest { limit: 1, before: None };
         let open = DeadLetterFilter { requeued: Some(false), ..DeadLetterFilter::default() };
         let disabled = SubscriptionFilter { disabled: Some(true), ..SubscriptionFilter::default() };
+        let lately = SubscriptionFilter { disabled_after: Some(now().before(LATELY)), ..disabled.clone() };
         let failing = reader.failing(scope, SHOWN).await?;
         let switched_off = reader.subscriptions(page.of(scope, &disabled)).await?.items;
+        let switched_off_lately = match switched_off.len() {
+            0 => 0,
+            _ => reader.subscriptions(page.of(scope, &lately)).await?.items.len(),
+        };
         let letters = reader.dead_letters(page.of(scope, &open)).await?.items;
         let workers = if *scope == TenantScope::All { reader.workers().await? } else { Vec::new() };
         let subscriptions = reader.subscriptions(one.of(scope, &SubscriptionFilter::default())).await?;
@@ -41,6 +55,7 @@ impl Situation {
         Ok(Self {
             failing,
             switched_off: switched_off.len() as u64,
+            switched_off_lately: switched_off_lately as u64,
             open_letters: letters.len() as u64,
             workers,
             has_subscriptions: !subscriptions.items.is_empty(),
@@ -108,21 +123,21 @@ pub(super) fn sentence(
         format!("{text}{}", if count >= most.into() { " or more" } else { "" })
     };
     let endpoints = |count: u64, most| counted(count, most, plural(count, "endpoint", "endpoints"));
-    let off = situation.switched_off;
+    let off = situation.switched_off_lately;
     if workers == Some(0) {
         return (Mood::Bad, format!("No worker is running, so nothing is delivered; {due}."));
     }
-    if let Some(longest) = situation.failing.first() {
-        let failing = endpoints(situation.failing.len() as u64, SHOWN);
+    if let Some(longest) = situation.failing.shown.first() {
+        let failing = endpoints(situation.failing.total, FailingEndpoints::MOST_COUNTED);
         let off = match off {
             0 => String::new(),
-            off => format!(", {} switched off", counted(off, LOOKED_AT, off.to_string())),
+            off => format!(", {} switched off in the last 24 h", counted(off, LOOKED_AT, off.to_string())),
         };
         return (Mood::Warn, format!("{failing} failing since {}{off}; {due}.", clock(longest.since, now)));
     }
     if off > 0 {
         let off = endpoints(off, LOOKED_AT);
-        return (Mood::Warn, format!("No endpoint fails, but {off} switched off after failures; {due}."));
+        return (Mood::Warn, format!("No endpoint fails, but {off} switched off in the last 24 h; {due}."));
     }
     if oldest_due > Duration::from_secs(30) {
         return (Mood::Warn, format!("No endpoint fails, but work waits: {due}."));
@@ -138,6 +153,7 @@ pub(super) fn sentence(
 mod tests {
     use super::*;
     use hooksaga_saga::{ErrorCode, EventId, SubscriptionId};
+    use hooksaga_store::FailingEndpoint;
 
     const MINUTE: i64 = 60_000_000;
 
@@ -145,9 +161,9 @@ mod tests {
         Timestamp::from_micros(1_700_000_000_000_000 + minute * MINUTE)
     }
 
-    fn situation(failing_since: &[i64], switched_off: u64) -> Situation {
-        let failing = failing_since.iter().map(|minute| FailingEndpoint {
-            subscription_id: SubscriptionId(1),
+    fn situation(failing_since: &[i64], switched_off_lately: u64) -> Situation {
+        let failing = failing_since.iter().zip(1..).map(|(minute, id)| FailingEndpoint {
+            subscription_id: SubscriptionId(id),
             callback_url: "https://example.com/".to_owned(),
             since: at(*minute),
             failures: 1,
@@ -156,8 +172,9 @@ mod tests {
             waiting: 0,
         });
         Situation {
-            failing: failing.collect(),
-            switched_off,
+            failing: FailingEndpoints::of(failing.collect(), Vec::new()),
+            switched_off: switched_off_lately + 7,
+            switched_off_lately,
             open_letters: 0,
             workers: Vec::new(),
             has_subscriptions: true,
@@ -177,14 +194,18 @@ mod tests {
             (
                 situation(&[0, 3], 2),
                 0,
-                "2 endpoints failing since 22:13 UTC, 2 switched off; nothing is overdue.",
+                "2 endpoints failing since 22:13 UTC, 2 switched off in the last 24 h; nothing is overdue.",
             ),
-            (situation(&[1; 49], 0), 0, "49 endpoints failing since 22:14 UTC; nothing is overdue."),
-            (situation(&[1; 50], 0), 0, "50 endpoints or more failing since 22:14 UTC; nothing is overdue."),
+            (situation(&[1; 999], 0), 0, "999 endpoints failing since 22:14 UTC; nothing is overdue."),
+            (
+                situation(&[1; 1000], 0),
+                0,
+                "1,000 endpoints or more failing since 22:14 UTC; nothing is overdue.",
+            ),
             (
                 situation(&[], 1),
                 0,
-                "No endpoint fails, but 1 endpoint switched off after failures; nothing is overdue.",
+                "No endpoint fails, but 1 endpoint switched off in the last 24 h; nothing is overdue.",
             ),
             (situation(&[], 0), 90_000, "No endpoint fails, but work waits: oldest due work 90 s."),
         ] {

@@ -2,8 +2,10 @@
 
 use super::{
     OnPage, PageResult, Visitor,
+    filter_form::{self, View},
+    form::Form,
     layout::{self, HtmlPage, Section},
-    list::Asked,
+    list::{self, Asked},
     parts,
 };
 use crate::{
@@ -15,7 +17,7 @@ use crate::{
 };
 use axum::extract::State;
 use hooksaga_saga::{KeyId, Timestamp};
-use hooksaga_store::{ApiKey, Scope};
+use hooksaga_store::{ApiKey, KeyView, Scope};
 use maud::{Markup, html};
 
 /// Keys open everything: only who administers the whole server sees them.
@@ -34,13 +36,26 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
 }
 
 async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> PageResult {
-    let place = asked.params().page(ListKind::Keys, FieldErrors::default())?;
-    let keys = state.portal_keys.newest(place).await?;
+    let (mut params, mut errors) = (asked.params(), FieldErrors::default());
+    let view = params.take(VIEW, &mut errors, view).unwrap_or(KeyView::Issued);
+    let place = params.page(ListKind::Keys, errors)?;
+    let keys = state.portal_keys.newest(view, place).await?;
+    let views = [
+        View::new("Keys", &[]),
+        View::one("Portal sessions", VIEW, SESSIONS),
+        View::one("Revoked or expired", VIEW, ENDED),
+    ];
+    let none = match view {
+        KeyView::Issued => "No stored key is valid: the one that is configured opens everything.",
+        KeyView::PortalSessions => "No portal session is open.",
+        KeyView::Ended => "No key has ended lately.",
+    };
     let body = html! {
         h1 { "API keys" }
-        p.quiet { "A key is shown once, when it is made; only its hash is stored. Links to the portal are keys, too." }
-        @if keys.items.is_empty() { (parts::empty("No key is stored: the one that is configured opens everything.", &html! {})) }
-        @else { (table(visitor, &keys.items)) (asked.pager("/keys", ListKind::Keys, keys.next)) }
+        p.quiet { "A key is shown once, when it is made; only its hash is stored. A link to the portal is a key, too: it ends by itself." }
+        (filter_form::views("/keys", asked, &views))
+        @if keys.items.is_empty() { (parts::empty(none, &html! {})) }
+        @else { (table(visitor, asked, &keys.items)) (asked.pager("/keys", ListKind::Keys, keys.next)) }
         section.card {
             h2 { "A new key" }
             p.quiet { "Keys are made on the command line, so that none passes through a browser:" }
@@ -52,7 +67,20 @@ async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Mar
     Ok(layout::show(state, visitor, &page))
 }
 
-fn table(visitor: &Visitor, keys: &[ApiKey]) -> Markup {
+/// The parameter that says which keys are shown, and its values; without it those that were made for programs and people.
+const VIEW: &str = "show";
+const SESSIONS: &str = "sessions";
+const ENDED: &str = "ended";
+
+fn view(text: String) -> Result<KeyView, String> {
+    match text.as_str() {
+        SESSIONS => Ok(KeyView::PortalSessions),
+        ENDED => Ok(KeyView::Ended),
+        _ => Err(format!("must be {SESSIONS} or {ENDED}")),
+    }
+}
+
+fn table(visitor: &Visitor, asked: &Asked, keys: &[ApiKey]) -> Markup {
     html! {
         div.scroll { table {
             thead { tr { th { "Key" } th { "Name" } th { "State" } th { "Scopes" } th { "Tenant" } th { "Last used" } th { "Created" } th { "Ends" } th { span.unseen { "Revoke" } } } }
@@ -69,6 +97,7 @@ fn table(visitor: &Visitor, keys: &[ApiKey]) -> Markup {
                     summary { "Revoke…" }
                     @if visitor.caller.key_id == Some(key.id) { span.quiet { "Your session ends with it." } }
                     form method="post" action=(format!("/keys/{}/revoke", key.id)) {
+                        (list::carried(asked.pairs()))
                         button.danger { "Revoke for good" }
                     }
                 } } }
@@ -94,6 +123,7 @@ pub(super) async fn revoke(
     visitor: Visitor,
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
+    form: Form,
 ) -> PageResult {
     allowed(&visitor)?;
     let key = state.portal_keys.revoke(KeyId(id)).await?.ok_or_else(|| Problem::no_such("key", id))?;
@@ -101,5 +131,5 @@ pub(super) async fn revoke(
     let said = html! {
         p.notice role="status" { "Key " (id) " (" (key.name) ") is revoked: what is sent with it is refused within 5 seconds." }
     };
-    list_page(&state, &visitor, &Asked::default(), said).await
+    list_page(&state, &visitor, &form.filter(), said).await
 }

@@ -1,7 +1,10 @@
 //! The frame around a page: head, header with navigation and search, main part; and pages that say what failed.
 
 use super::{Site, Visitor, assets, keys, parts, words};
-use crate::{problem::Problem, state::ApiState};
+use crate::{
+    problem::{Kind, Problem},
+    state::ApiState,
+};
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -18,12 +21,22 @@ pub(super) struct HtmlPage {
     /// What has just been done, or is shown this once: it stays when the rest is refreshed.
     pub(super) said: Markup,
     pub(super) body: Markup,
+    /// What follows and never changes: it is not sent again when the rest is refreshed.
+    pub(super) unchanging: Markup,
 }
 
 impl HtmlPage {
     /// A page that does not change by itself.
     pub(super) fn new(title: impl Into<String>, section: Section, body: Markup) -> Self {
-        Self { title: title.into(), section, live: false, at: None, said: html! {}, body }
+        Self {
+            title: title.into(),
+            section,
+            live: false,
+            at: None,
+            said: html! {},
+            body,
+            unchanging: html! {},
+        }
     }
 }
 
@@ -76,6 +89,7 @@ pub(super) fn show_with(
         }
         (page.said)
         (part)
+        (page.unchanging)
     };
     let top = top(state, visitor, page.section);
     (status, html(frame(state, visitor.site, &page.title, &top, &main, Some(now)))).into_response()
@@ -93,7 +107,7 @@ fn top(state: &ApiState, visitor: &Visitor, current: Section) -> Markup {
         }
         form.search role="search" action=(visitor.path("/search")) {
             label.unseen for="q" { "Search" }
-            input #q type="search" name="q" placeholder="evt_17, delivery, external id, URL" maxlength="500"
+            input #q type="search" name="q" placeholder="Id, number or URL" maxlength="500"
                 autocomplete="off" spellcheck="false" aria-keyshortcuts="/";
             kbd aria-hidden="true" { "/" }
         }
@@ -160,9 +174,9 @@ fn frame(
     main: &Markup,
     now_ms: Option<i64>,
 ) -> Markup {
-    let product = match site {
-        Site::Dashboard => "hooksaga",
-        Site::Portal => &state.look.name,
+    let (product, icon) = match site {
+        Site::Dashboard => ("hooksaga", assets::ICON_NAME.clone()),
+        Site::Portal => (state.look.name.as_str(), assets::portal_icon(state)),
     };
     html! {
         (DOCTYPE)
@@ -172,7 +186,7 @@ fn frame(
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) " · " (product) }
-                link rel="icon" href=(format!("/assets/{}", *assets::ICON_NAME));
+                link rel="icon" href=(format!("/assets/{}", icon));
                 link rel="stylesheet" href=(format!("/assets/{}", *assets::STYLE));
                 @if site == Site::Portal {
                     link rel="stylesheet" href=(format!("/assets/{}", assets::theme(state)));
@@ -197,17 +211,7 @@ pub(super) fn failure(
     visitor: Option<&Visitor>,
     problem: &Problem,
 ) -> Response {
-    let (title, advice) = match problem.status() {
-        StatusCode::SERVICE_UNAVAILABLE => (
-            "The database is not available",
-            "Events that were accepted are safe, and deliveries go on when it is back. This page can be loaded again in a moment.",
-        ),
-        StatusCode::NOT_FOUND => (
-            "There is no such page",
-            "It may have been removed, or it belongs to somebody whose data this key may not see.",
-        ),
-        _ => (problem.title(), ""),
-    };
+    let (title, advice) = heading(problem);
     let body = html! {
         div.card {
             h1 { (title) }
@@ -221,4 +225,40 @@ pub(super) fn failure(
         None => bare(state, site, title, &body),
     };
     (problem.status(), page).into_response()
+}
+
+/// What a page of this problem is called, and what to do about it.
+fn heading(problem: &Problem) -> (&'static str, &'static str) {
+    match problem.kind() {
+        Kind::DatabaseAway => (
+            "The database is not available",
+            "Events that were accepted are safe, and deliveries go on when it is back. This page can be loaded again in a moment.",
+        ),
+        Kind::QueryTooSlow => (
+            problem.title(),
+            "The database is available, and deliveries go on: only this page asked for too much.",
+        ),
+        Kind::Overloaded | Kind::NotReady => {
+            ("The server is busy", "Deliveries go on. This page can be loaded again in a moment.")
+        }
+        Kind::NotFound => (
+            "There is no such page",
+            "It may have been removed, or it belongs to somebody whose data this key may not see.",
+        ),
+        _ => (problem.title(), ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_database_that_is_away_is_called_so() {
+        for kind in [Kind::QueryTooSlow, Kind::Overloaded, Kind::NotReady, Kind::NotFound, Kind::Internal] {
+            let (title, advice) = heading(&Problem::new(kind, "why"));
+            assert!(!title.contains("database") && !advice.contains("when it is back"), "{kind:?}: {title}");
+        }
+        assert!(heading(&Problem::new(Kind::DatabaseAway, "why")).0.contains("not available"));
+    }
 }

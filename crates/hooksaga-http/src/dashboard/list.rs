@@ -1,10 +1,10 @@
 //! Lists: filters from the query, pages by key, and the callback URLs of what is listed.
 
-use super::Visitor;
+use super::{Visitor, form::CARRIED};
 use crate::{
     cursor::{self, ListKind},
     listing::{ListParameters, ListRequest},
-    problem::Problem,
+    problem::{Kind, Problem},
     query::Params,
     state::ApiState,
 };
@@ -17,9 +17,6 @@ use std::{
     collections::{BTreeSet, HashMap},
     convert::Infallible,
 };
-
-/// The most related rows that one page looks up; the others are shown by their id only.
-const MOST_LOOKED_UP: usize = 50;
 
 /// The parameters of a page that narrow no list.
 const BESIDE: [&str; 4] = ["cursor", "done", "for", "limit"];
@@ -62,6 +59,11 @@ impl Asked {
             .iter()
             .filter(|(name, _)| !BESIDE.contains(&name.as_str()))
             .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Where in the list: what has been narrowed, and is shown a page of.
+    pub(super) fn place(&self) -> impl Iterator<Item = (&str, &str)> {
+        ["cursor", "limit"].into_iter().filter_map(|name| self.get(name).map(|value| (name, value)))
     }
 
     /// The parameters, read as the API reads them.
@@ -151,16 +153,21 @@ pub(super) struct PageOrProblem<T> {
 }
 
 impl<T> PageOrProblem<T> {
-    /// What is not the visitor's fault has a page of its own.
+    /// What another filter does not repair has a page of its own.
     pub(super) fn of(read: Result<Page<T>, Problem>) -> Result<Self, Problem> {
         match read {
             Ok(page) => Ok(Self { items: page.items, next: page.next, problem: None }),
-            Err(problem) if problem.status().is_client_error() => {
+            Err(problem) if is_about_the_filter(&problem) => {
                 Ok(Self { items: Vec::new(), next: None, problem: Some(problem) })
             }
             Err(problem) => Err(problem),
         }
     }
+}
+
+/// Whether another filter repairs it: the page then shows the form and what to change.
+pub(super) fn is_about_the_filter(problem: &Problem) -> bool {
+    problem.status().is_client_error() || problem.kind() == Kind::QueryTooSlow
 }
 
 /// The callback URLs of these subscriptions.
@@ -170,13 +177,11 @@ pub(super) async fn callback_urls(
     ids: impl IntoIterator<Item = SubscriptionId>,
 ) -> StoreResult<HashMap<SubscriptionId, String>> {
     let ids: BTreeSet<i64> = ids.into_iter().map(|id| id.0).collect();
-    let mut urls = HashMap::new();
-    for id in ids.into_iter().take(MOST_LOOKED_UP).map(SubscriptionId) {
-        if let Some(subscription) = state.reader.subscription(scope, id).await? {
-            urls.insert(id, subscription.callback_url);
-        }
+    let ids: Vec<_> = ids.into_iter().map(SubscriptionId).collect();
+    if ids.is_empty() {
+        return Ok(HashMap::new());
     }
-    Ok(urls)
+    Ok(state.reader.callback_urls(scope, &ids).await?.into_iter().collect())
 }
 
 /// These deliveries, as far as they are still there.
@@ -185,13 +190,11 @@ pub(super) async fn deliveries(
     scope: &TenantScope,
     ids: &[SagaId],
 ) -> StoreResult<HashMap<SagaId, Delivery>> {
-    let mut found = HashMap::new();
-    for &id in ids.iter().take(MOST_LOOKED_UP) {
-        if let Some(detail) = state.reader.delivery(scope, id).await? {
-            found.insert(id, detail.delivery);
-        }
+    if ids.is_empty() {
+        return Ok(HashMap::new());
     }
-    Ok(found)
+    let found = state.reader.deliveries_of(scope, ids).await?;
+    Ok(found.into_iter().map(|delivery| (delivery.saga_id, delivery)).collect())
 }
 
 /// An event without its payload: the newest one up to its id, if that is the one.
@@ -203,6 +206,11 @@ pub(super) async fn event_head(
     let page = PageRequest { limit: 1, before: Some(id.0.saturating_add(1)) };
     let found = state.reader.events(page.of(scope, &hooksaga_store::EventFilter::default())).await?;
     Ok(found.items.into_iter().find(|head| head.id == id))
+}
+
+/// What a list shows as hidden fields of a form, so that what the form is about is what was seen.
+pub(super) fn carried<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Markup {
+    html! { @for (name, value) in pairs { input type="hidden" name=(format!("{CARRIED}{name}")) value=(value); } }
 }
 
 /// A text field of a filter.

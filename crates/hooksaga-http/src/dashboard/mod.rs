@@ -27,6 +27,7 @@ mod portal_look;
 mod pretty;
 mod redrives;
 mod search;
+mod sent_again_by;
 mod session;
 mod sign_in;
 mod site;

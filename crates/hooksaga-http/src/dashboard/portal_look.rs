@@ -24,6 +24,8 @@ pub(crate) struct Appearance {
     pub(super) name: String,
     /// The portal's style sheet, which only sets its colours.
     pub(super) theme: String,
+    /// Its icon: the product's colour, and nothing of ours.
+    pub(super) icon: String,
     policy: HeaderValue,
     portal_policy: HeaderValue,
     may_be_embedded: bool,
@@ -33,6 +35,7 @@ impl Appearance {
     pub(crate) fn new(look: PortalLook) -> Self {
         Self {
             theme: theme(&look.color),
+            icon: icon(&look.color),
             policy: policy(&[]),
             portal_policy: policy(&look.frame_ancestors),
             may_be_embedded: !look.frame_ancestors.is_empty(),
@@ -72,11 +75,28 @@ const DARK_PAGE: Rgb = [0x1c, 0x22, 0x2b];
 /// What text needs to be readable (WCAG AA).
 const READABLE: f64 = 4.5;
 
+/// The colour, and black or white, whichever can be read better in it.
+fn brand(color: &str) -> (Rgb, Rgb) {
+    let brand = parse(color).unwrap_or([0x2f, 0x6f, 0x9f]);
+    (brand, if contrast(brand, WHITE) >= contrast(brand, BLACK) { WHITE } else { BLACK })
+}
+
+/// An arrow into a box.
+fn icon(color: &str) -> String {
+    let (brand, ink) = brand(color);
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 32 32\"><rect width=\"32\" height=\"32\" rx=\"8\" \
+         fill=\"{}\"/><path d=\"M6 16h13M14 10.5l5.5 5.5-5.5 5.5M21 8h3.5v16H21\" fill=\"none\" stroke=\"{}\" \
+         stroke-width=\"3\" stroke-linecap=\"round\" stroke-linejoin=\"round\"/></svg>\n",
+        hex(brand),
+        hex(ink)
+    )
+}
+
 /// The accent on both kinds of pages: the given colour, made darker or lighter until text in it can be read.
 fn theme(color: &str) -> String {
-    let brand = parse(color).unwrap_or([0x2f, 0x6f, 0x9f]);
+    let (brand, ink) = brand(color);
     let (light, dark) = (readable(brand, BLACK, LIGHT_PAGE), readable(brand, WHITE, DARK_PAGE));
-    let ink = if contrast(brand, WHITE) >= contrast(brand, BLACK) { WHITE } else { BLACK };
     let (brand, ink, light, dark) = (hex(brand), hex(ink), hex(light), hex(dark));
     format!(
         ":root {{ --accent: {light}; --button: {brand}; --button-ink: {ink}; }}\n\
@@ -138,6 +158,9 @@ mod tests {
         );
         assert!(theme("#ffff00").contains("--button-ink: #000000"));
         assert!(theme("#2f6f9f").contains("--button-ink: #ffffff"));
+        assert!(
+            icon("#ffff00").contains("fill=\"#ffff00\"") && icon("#ffff00").contains("stroke=\"#000000\"")
+        );
     }
 
     #[test]

@@ -257,7 +257,7 @@ fn events(form: &Form) -> Value {
 /// The filter of the list of dead letters. Those that were sent again already are no part of it anyway.
 fn dead_letters(form: &Form) -> Value {
     let mut filter = Map::new();
-    for (name, value) in Asked::from_pairs(form.starting_with("filter.")).sent() {
+    for (name, value) in form.filter().sent() {
         match name.as_str() {
             "requeued" | "cursor" | "limit" => {}
             "subscription_id" => drop(filter.insert(name, id(&value))),

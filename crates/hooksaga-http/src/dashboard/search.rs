@@ -6,6 +6,7 @@ use super::{
     events::heads,
     layout::{self, HtmlPage, Section},
     list::{Asked, event_head},
+    parts,
     subscriptions::rows,
 };
 use crate::{
@@ -16,9 +17,10 @@ use axum::{
     extract::State,
     response::{IntoResponse, Redirect},
 };
-use hooksaga_saga::{CorrelationId, EventId, ExternalId, SagaId, SubscriptionId};
+use hooksaga_saga::{CorrelationId, DeadLetterId, EventId, ExternalId, SagaId, SubscriptionId};
 use hooksaga_store::{
-    Delivery, EventFilter, EventHead, PageRequest, StoreResult, Subscription, SubscriptionFilter,
+    DeadLetterFilter, DeadLetterSummary, Delivery, EventFilter, EventHead, Page, PageRequest, StoreResult,
+    Subscription, SubscriptionFilter, TenantScope,
 };
 use maud::{Markup, html};
 
@@ -31,17 +33,38 @@ struct SearchHits {
     events: Vec<EventHead>,
     subscriptions: Vec<Subscription>,
     delivery: Option<Delivery>,
+    letter: Option<DeadLetterSummary>,
+    /// The callback URL that more subscriptions have than are shown.
+    subscriptions_by: Option<String>,
+    /// The filter of the list that has more events than are shown.
+    events_by: Option<&'static str>,
 }
 
 impl SearchHits {
     /// The page of the only thing that was found.
     fn only(&self) -> Option<String> {
-        match (&self.events[..], &self.subscriptions[..], &self.delivery) {
-            ([event], [], None) => Some(format!("/events/{}", event.id)),
-            ([], [subscription], None) => Some(format!("/subscriptions/{}", subscription.id)),
-            ([], [], Some(delivery)) => Some(format!("/deliveries/{}", delivery.saga_id)),
+        match (&self.events[..], &self.subscriptions[..], &self.delivery, &self.letter) {
+            ([event], [], None, None) => Some(format!("/events/{}", event.id)),
+            ([], [subscription], None, None) => Some(format!("/subscriptions/{}", subscription.id)),
+            ([], [], Some(delivery), None) => Some(format!("/deliveries/{}", delivery.saga_id)),
+            ([], [], None, Some(letter)) => Some(format!("/dead-letters/{}", letter.id)),
             _ => None,
         }
+    }
+
+    /// Adds what has this text as its `by`, of which there may be more than the page shows.
+    fn add_events(&mut self, page: Page<EventHead>, by: &'static str) {
+        if page.next.is_some() {
+            self.events_by = Some(by);
+        }
+        self.events.extend(page.items);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.events.is_empty()
+            && self.subscriptions.is_empty()
+            && self.delivery.is_none()
+            && self.letter.is_none()
     }
 }
 
@@ -51,19 +74,22 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>, ask
     if let Some(only) = found.only() {
         return Ok(Redirect::to(&visitor.path(&only)).into_response());
     }
-    let nothing = found.events.is_empty() && found.subscriptions.is_empty() && found.delivery.is_none();
     let body = html! {
         h1 { "Search" }
         @if text.is_empty() { (hint()) }
-        @else if nothing { div.empty { p { "Nothing was found for " strong { (text) } "." } (hint()) } }
+        @else if found.is_empty() { div.empty { p { "Nothing was found for " strong { (text) } "." } (hint()) } }
         @else {
             p.quiet { "Found for " strong { (text) } ":" }
             @if let Some(delivery) = &found.delivery { section.found { h2 { "Delivery" } (table(&visitor, std::slice::from_ref(delivery), TableScope::Anything)) } }
+            @if let Some(letter) = &found.letter { section.found { h2 { "Dead letter" } p {
+                a href=(visitor.path(&format!("/dead-letters/{}", letter.id))) { "Dead letter " (letter.id) }
+                ", of delivery " (parts::delivery_link(&visitor, letter.saga_id.0)) ", given up " (parts::time(letter.created_at, visitor.now)) "."
+            } } }
             @if !found.subscriptions.is_empty() { section.found { h2 { "Subscriptions" } (rows(&visitor, &found.subscriptions))
-                (more(&visitor, found.subscriptions.len(), "/subscriptions", &[("callback_url", found.subscriptions[0].callback_url.as_str())]))
+                @if let Some(url) = &found.subscriptions_by { (more(&visitor, "/subscriptions", &[("callback_url", url)])) }
             } }
             @if !found.events.is_empty() { section.found { h2 { "Events" } (heads(&visitor, &found.events))
-                (more(&visitor, found.events.len(), "/events", &[("correlation_id", text)]))
+                @if let Some(by) = found.events_by { (more(&visitor, "/events", &[(by, text)])) }
             } }
         }
     };
@@ -72,15 +98,15 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>, ask
 }
 
 /// The list of all, where search shows the newest only.
-fn more(visitor: &Visitor, found: usize, path: &str, filter: &[(&str, &str)]) -> Markup {
+fn more(visitor: &Visitor, path: &str, filter: &[(&str, &str)]) -> Markup {
     let list = Asked::default().with(&visitor.path(path), |_, _| true, filter);
-    html! { @if found >= MOST.limit as usize { p { "These are the newest. " a href=(list) { "Show all" } } } }
+    html! { p { "These are the newest. " a href=(list) { "Show all" } } }
 }
 
 fn hint() -> Markup {
     html! {
         p.quiet {
-            "Search takes an event's id (" code { "evt_17" } "), the number of an event, a delivery or a subscription, a correlation or external id, or a callback URL, each in full."
+            "Search takes an event's id (" code { "evt_17" } "), the number of an event, a delivery, a subscription or a dead letter, a correlation or external id, or a callback URL, each in full."
         }
     }
 }
@@ -91,28 +117,41 @@ async fn find(state: &ApiState, visitor: &Visitor, text: &str) -> StoreResult<Se
     let mut found = SearchHits::default();
     if let Some(id) = event_id(text) {
         found.events.extend(event_head(state, &scope, EventId(id)).await?);
-        return Ok(found);
     }
     if let Ok(id) = validate::id(text) {
         found.events.extend(event_head(state, &scope, EventId(id)).await?);
         found.delivery = reader.delivery(&scope, SagaId(id)).await?.map(|found| found.delivery);
         found.subscriptions.extend(reader.subscription(&scope, SubscriptionId(id)).await?);
+        found.letter = letter(state, &scope, DeadLetterId(id)).await?;
     }
     for url in callback_urls(text) {
-        let filter = SubscriptionFilter { callback_url: Some(url), ..SubscriptionFilter::default() };
-        found.subscriptions.extend(reader.subscriptions(MOST.of(&scope, &filter)).await?.items);
+        let filter = SubscriptionFilter { callback_url: Some(url.clone()), ..SubscriptionFilter::default() };
+        let page = reader.subscriptions(MOST.of(&scope, &filter)).await?;
+        found.subscriptions.extend(page.items);
+        found.subscriptions_by = page.next.map(|_| url).or(found.subscriptions_by);
     }
     if text.parse::<ExternalId>().is_ok() {
         let filter = EventFilter { external_id: Some(text.to_owned()), ..EventFilter::default() };
-        found.events.extend(reader.events(MOST.of(&scope, &filter)).await?.items);
+        found.add_events(reader.events(MOST.of(&scope, &filter)).await?, "external_id");
     }
     if text.parse::<CorrelationId>().is_ok() {
         let filter = EventFilter { correlation_id: Some(text.to_owned()), ..EventFilter::default() };
-        found.events.extend(reader.events(MOST.of(&scope, &filter)).await?.items);
+        found.add_events(reader.events(MOST.of(&scope, &filter)).await?, "correlation_id");
     }
     found.events.sort_by_key(|event| std::cmp::Reverse(event.id.0));
     found.events.dedup_by_key(|event| event.id.0);
     Ok(found)
+}
+
+/// A dead letter without its payload: the newest one up to its id, if that is the one.
+async fn letter(
+    state: &ApiState,
+    scope: &TenantScope,
+    id: DeadLetterId,
+) -> StoreResult<Option<DeadLetterSummary>> {
+    let page = PageRequest { limit: 1, before: Some(id.0.saturating_add(1)) };
+    let found = state.reader.dead_letters(page.of(scope, &DeadLetterFilter::default())).await?;
+    Ok(found.items.into_iter().find(|letter| letter.id == id))
 }
 
 /// `evt_17`, however it is written.

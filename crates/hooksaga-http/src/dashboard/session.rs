@@ -4,7 +4,7 @@
 //! server can read it, nobody else can, and nothing is kept. Each request looks the key up as if it had been sent, so that a
 //! session ends with its key, within the same 5 seconds. A session ends by itself after [`LONGEST`].
 
-use super::{PageError, Site, page_layer};
+use super::{PageError, Site, page_layer, words::Audience};
 use crate::{
     auth::{Caller, KeyHash, scope_missing},
     problem::Problem,
@@ -62,8 +62,9 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_micros(i64::try_from(micros).unwrap_or(i64::MAX))
 }
 
+/// Whether browsers reach this server by TLS: its own, or that of a proxy in front of it.
 fn is_secure(state: &ApiState) -> bool {
-    state.public_url.starts_with("https://")
+    state.tls || state.public_url.starts_with("https://")
 }
 
 /// The cookie that begins a session.
@@ -169,6 +170,10 @@ impl Visitor {
 
     pub(super) fn tenant(&self) -> Option<&Tenant> {
         self.caller.tenant.as_ref()
+    }
+
+    pub(super) fn audience(&self) -> Audience {
+        if self.tenant().is_some() { Audience::Customers } else { Audience::Operators }
     }
 
     pub(super) fn may(&self, scope: Scope) -> bool {

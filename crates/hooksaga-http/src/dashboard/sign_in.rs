@@ -9,8 +9,13 @@ use axum::{
     extract::State,
     response::{IntoResponse, Redirect, Response},
 };
+use hooksaga_pipeline::LogThrottle;
 use http::{HeaderMap, StatusCode, Uri, header};
 use maud::html;
+use std::time::{Duration, Instant};
+
+/// Sign-ins with a key that is not valid or may not enter. The metrics count them by their status.
+static REFUSED: LogThrottle = LogThrottle::new(Duration::from_secs(5));
 
 /// Shows the form, or leads on whoever is signed in already.
 pub(super) async fn show(State(state): State<SharedState>, uri: Uri, headers: HeaderMap) -> PageResult {
@@ -35,8 +40,12 @@ pub(super) async fn sign_in(
     let site = Site::of(uri.path());
     let next = site.local(form.get("next"));
     let key = form.get("key");
-    let refused =
-        |status: StatusCode, why: &str| Ok((status, page(&state, site, next, Some(why))).into_response());
+    let refused = |status: StatusCode, why: &str| {
+        if let Some(unlogged) = REFUSED.is_due(Instant::now()) {
+            tracing::warn!(?site, status = status.as_u16(), unlogged, "a sign-in was refused");
+        }
+        Ok((status, page(&state, site, next, Some(why))).into_response())
+    };
     if key.is_empty() || key.len() > MAX_KEY_LENGTH {
         return refused(StatusCode::UNAUTHORIZED, unknown(site));
     }

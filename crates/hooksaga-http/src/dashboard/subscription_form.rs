@@ -5,7 +5,7 @@ use super::{
     form::Form,
     layout::{self, HtmlPage, Section},
     list::Asked,
-    subscriptions::{back, find, new_secret, page},
+    subscriptions::{back, find, new_secret, page, usual_attempts},
     words::capitalised,
 };
 use crate::{
@@ -100,12 +100,13 @@ impl FormFields {
             Value::Object(object) => object,
             _ => Map::new(),
         };
-        if self.drop_headers {
-            json.insert("headers".to_owned(), Value::Null);
-        } else if !self.headers.is_empty() {
+        // What is written takes the place of what is stored, so that removing that as well is no contradiction.
+        if !self.headers.is_empty() {
             let headers: Map<_, _> =
                 headers(&self.headers).map(|(name, value)| (name.to_owned(), value.into())).collect();
             json.insert("headers".to_owned(), headers.into());
+        } else if self.drop_headers {
+            json.insert("headers".to_owned(), Value::Null);
         }
         json
     }
@@ -243,7 +244,7 @@ fn form_page(
                     (wrong("description"))
                 }
                 label { span { "Attempts in all" }
-                    input type="number" name="max_retry_limit" value=(fields.max_retry_limit) min="1" max="100" placeholder="The server's setting";
+                    input type="number" name="max_retry_limit" value=(fields.max_retry_limit) min="1" max="100" placeholder=(capitalised(usual_attempts(visitor)));
                     (wrong("max_retry_limit"))
                 }
                 label { span { "Attempts a second" }

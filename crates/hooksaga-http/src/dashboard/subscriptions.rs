@@ -10,7 +10,8 @@ use super::{
     home::SUBSCRIBE,
     layout::{self, HtmlPage, Section},
     list::{self, Asked, PageOrProblem},
-    parts, words,
+    parts,
+    words::{self, Audience},
 };
 use crate::{
     api::subscriptions as api,
@@ -155,7 +156,7 @@ pub(super) async fn page(
         (parts::facts([
             Some(("Topics", topics(subscription, 50))),
             parts::tenant_fact(visitor, &subscription.tenant),
-            Some(("Attempts", html! { @match subscription.max_retry_limit { Some(limit) => { (limit) " in all" }, None => "the server's setting" } })),
+            Some(("Attempts", html! { @match subscription.max_retry_limit { Some(limit) => { (limit) " in all" }, None => (usual_attempts(visitor)) } })),
             Some(("Attempts a second", html! { @match subscription.rate_limit { Some(limit) => { "at most " (parts::number(limit.into())) }, None => "not limited" } })),
             Some(("Headers", html! { @if subscription.headers.is_empty() { "none" } @else { (subscription.headers.join(", ")) } })),
             Some(("Created", parts::time(subscription.created_at, visitor.now))),
@@ -193,6 +194,14 @@ pub(super) async fn page(
         ..HtmlPage::new(format!("Subscription {id}"), Section::Subscriptions, body)
     };
     Ok(layout::show(state, visitor, &page))
+}
+
+/// How many attempts there are where a subscription does not say so. What the server is set to is no customer's business.
+pub(super) fn usual_attempts(visitor: &Visitor) -> &'static str {
+    match visitor.audience() {
+        Audience::Operators => "the server's setting",
+        Audience::Customers => "the usual number",
+    }
 }
 
 /// Why the server switched a subscription off, and what to do.
@@ -242,7 +251,7 @@ fn verification(state: &ApiState, visitor: &Visitor, subscription: &Subscription
             }
             @if let Some(code) = &subscription.verification.last_error {
                 @let meaning = words::meaning(code);
-                p.alert { (meaning.what) " " (meaning.advice(visitor.site)) " " code { (code) } }
+                p.alert { (meaning.what) " " (meaning.advice(visitor.audience())) " " code { (code) } }
             }
             details open[!subscription.verified] {
                 summary { "What the endpoint must return" }

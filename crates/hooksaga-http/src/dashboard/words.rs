@@ -1,6 +1,5 @@
 //! Codes and statuses in plain words: what happened, and what to do about it.
 
-use super::Site;
 use hooksaga_saga::{ErrorCode, SagaStatus, Tenant};
 use hooksaga_store::TenantScope;
 
@@ -14,6 +13,15 @@ pub(super) const fn status(status: SagaStatus) -> &'static str {
     }
 }
 
+/// Who reads a page, and so what can be done about what it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Audience {
+    /// Those who run the server.
+    Operators,
+    /// Those whose key is bound to a tenant, in the portal and on the dashboard.
+    Customers,
+}
+
 /// What an error code means, and what to do: sentences made of the wordings that everything shares.
 pub(super) struct Meaning {
     pub(super) what: String,
@@ -22,11 +30,11 @@ pub(super) struct Meaning {
 }
 
 impl Meaning {
-    /// What somebody who looks at this site can do.
-    pub(super) fn advice(&self, site: Site) -> String {
-        match site {
-            Site::Dashboard => sentence(self.advice),
-            Site::Portal => sentence(self.for_customers),
+    /// What these readers can do.
+    pub(super) fn advice(&self, audience: Audience) -> String {
+        match audience {
+            Audience::Operators => sentence(self.advice),
+            Audience::Customers => sentence(self.for_customers),
         }
     }
 }
@@ -69,15 +77,15 @@ mod tests {
     fn codes_become_sentences_that_name_the_status() {
         let meaning = meaning(&ErrorCode::http(503));
         assert!(meaning.what.starts_with("The endpoint's proxy") && meaning.what.ends_with(" (HTTP 503)."));
-        assert!(meaning.advice(Site::Dashboard).ends_with("can be sent again."));
+        assert!(meaning.advice(Audience::Operators).ends_with("can be sent again."));
         assert!(super::meaning(&ErrorCode::TIMEOUT).what.ends_with("in time."));
     }
 
     #[test]
     fn customers_are_told_what_they_can_do() {
         let tls = meaning(&ErrorCode::TLS_FAILED);
-        assert!(tls.advice(Site::Dashboard).contains("callbacks.ca_file"));
-        assert!(tls.advice(Site::Portal).ends_with("issued for this host name."));
+        assert!(tls.advice(Audience::Operators).contains("callbacks.ca_file"));
+        assert!(tls.advice(Audience::Customers).ends_with("issued for this host name."));
         let blocked = meaning_for_customers(&ErrorCode::BLOCKED_ADDRESS);
         assert_eq!(blocked.what, meaning(&ErrorCode::DNS_FAILED).what, "which names exist is not told");
     }

@@ -425,6 +425,7 @@ impl From<SubscriptionsQuery> for SubscriptionFilter {
             active: query.active,
             verified: query.verified,
             disabled: query.disabled,
+            disabled_after: None,
         }
     }
 }

@@ -27,3 +27,28 @@ async fn keys_are_seen_and_revoked_by_those_who_administer_the_whole_server() {
     assert_eq!(records.len(), 1, "{records:?}");
     assert_eq!((&records[0]["target"], &records[0]["key_name"]), (&json!("keys/1"), &json!("root")));
 }
+
+#[tokio::test]
+async fn portal_sessions_hide_no_key() {
+    let api = TestApi::new().await;
+    api.key("read").await;
+    for _ in 0..60 {
+        api.post("/v1/portal-sessions", &json!({"tenant": "acme"})).await.expect(201);
+    }
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    let keys = browser.page("/keys").await;
+    assert!(keys.contains("id=\"key-1\"") && !keys.contains("id=\"key-2\""), "{keys}");
+    assert!(keys.contains("<a href=\"/keys\" aria-current=\"true\">Keys</a>"), "{keys}");
+    let sessions = browser.page("/keys?show=sessions").await;
+    assert!(sessions.contains("id=\"key-61\"") && !sessions.contains("id=\"key-1\""), "{sessions}");
+    let older = sessions.split('"').find(|part| part.contains("cursor=")).unwrap().replace("&amp;", "&");
+    assert!(browser.page(&older).await.contains("id=\"key-2\""), "{older}");
+
+    // What is revoked leaves the list that it stood on, which stays.
+    let fields = [("filter.show", "sessions")];
+    let revoked = browser.post("/keys/61/revoke", &fields).await;
+    assert!(revoked.text().contains("id=\"key-60\"") && !revoked.text().contains("id=\"key-61\""));
+    let ended = browser.page("/keys?show=ended").await;
+    assert!(ended.contains("id=\"key-61\"") && !ended.contains("id=\"key-60\""), "{ended}");
+    assert_eq!(browser.get("/keys?show=all").await.status, 422);
+}

@@ -97,6 +97,27 @@ async fn search_finds_what_people_have_at_hand() {
 }
 
 #[tokio::test]
+async fn search_finds_dead_letters_and_external_ids_that_look_like_ours() {
+    let api = TestApi::new().await;
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    subscribe(&api, "default", "hook").await;
+    for number in 0..3 {
+        send(&api, "default", &format!("e{number}"), &json!(1)).await;
+    }
+    api.fail_all().await;
+    let many = browser.page("/search?q=2").await;
+    assert!(many.contains("href=\"/dead-letters/2\"") && many.contains("of delivery "), "{many}");
+    assert_eq!(browser.get("/search?q=evt_2").await.header("location"), "/events/2");
+
+    let like_ours = send(&api, "default", "evt_2", &json!(1)).await;
+    let both = browser.page("/search?q=evt_2").await;
+    assert!(both.contains("href=\"/events/2\"") && both.contains(&format!("href=\"/events/{like_ours}\"")));
+    let far = send(&api, "default", "evt_987654", &json!(1)).await;
+    let found = browser.get("/search?q=evt_987654").await;
+    assert_eq!(found.header("location"), format!("/events/{far}"));
+}
+
+#[tokio::test]
 async fn search_leads_to_the_rest_and_pages_keep_their_length() {
     let api = TestApi::new().await;
     let browser = Browser::dashboard(&api, ROOT_KEY).await;
@@ -108,6 +129,16 @@ async fn search_leads_to_the_rest_and_pages_keep_their_length() {
     let all = "/subscriptions?callback_url=https%3A%2F%2Fexample.com%2Fhook";
     assert!(found.contains(&format!("href=\"{all}\"")), "{found}");
     assert!(browser.page(all).await.contains("href=\"/subscriptions/1\""), "the oldest, too");
+    // By an external id too, which each tenant may have once.
+    for tenant in 0..21 {
+        send(&api, &format!("tenant{tenant}"), "order-1", &json!(1)).await;
+    }
+    let found = browser.page("/search?q=order-1").await;
+    assert!(found.contains("href=\"/events?external_id=order-1\""), "{found}");
+    assert!(
+        browser.page("/events?external_id=order-1").await.contains("href=\"/events/1\""),
+        "the oldest, too"
+    );
     let older = browser.page("/subscriptions?limit=5").await;
     assert!(older.contains("href=\"/subscriptions?limit=5&amp;cursor="), "{older}");
 }

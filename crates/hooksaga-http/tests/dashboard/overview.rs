@@ -112,6 +112,25 @@ async fn subscriptions_that_were_switched_off_are_part_of_the_sentence() {
     let gone = api.stores.caretaker.gone(10).await.unwrap();
     assert_eq!(api.stores.caretaker.disable(&gone).await.unwrap().len(), 1);
     let page = Browser::dashboard(&api, &api.key_of("default").await).await.page("").await;
-    assert!(page.contains("No endpoint fails, but 1 endpoint switched off after failures"), "{page}");
+    assert!(page.contains("No endpoint fails, but 1 endpoint switched off in the last 24 h"), "{page}");
     assert!(page.contains("href=\"/subscriptions?disabled=true\"") && row_of(&page, id).is_none(), "{page}");
+}
+
+#[tokio::test]
+async fn of_sixty_that_fail_the_last_is_seen_and_the_others_are_counted() {
+    let api = TestApi::new().await;
+    work(&api, 1, 16).await;
+    let mut all = Vec::new();
+    for number in 0..60 {
+        let event_type = format!("type{number}");
+        all.push(subscribe_to(&api, &event_type).await);
+        retrying(&api, &event_type, 1).await;
+    }
+    let page = Browser::dashboard(&api, ROOT_KEY).await.page("").await;
+    assert!(page.contains("60 endpoints failing since ") && page.contains("10 more fail."), "{page}");
+    for (number, shown) in [(0, true), (24, true), (25, false), (34, false), (35, true), (59, true)] {
+        assert_eq!(row_of(&page, all[number]).is_some(), shown, "{number}");
+    }
+    let held = "href=\"/subscriptions?active=false&amp;disabled=false\"";
+    assert!(page.contains(held), "{page}");
 }

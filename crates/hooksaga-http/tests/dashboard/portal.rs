@@ -88,13 +88,13 @@ async fn a_bound_session_is_confined_to_its_tenant() {
         let response = browser.post("/dead-letters/requeue", &[("what", "selected"), ("id", &letter)]).await;
         assert!(response.text().contains("0 dead letters were sent again"));
         let response =
-            browser.post("/dead-letters/requeue", &[("what", "all"), ("filter.tenant", "rival")]).await;
+            browser.post("/dead-letters/requeue", &[("what", "count"), ("filter.tenant", "rival")]).await;
         assert_eq!(response.status, 403);
         let foreign = foreign.to_string();
         let response = browser
-            .post("/dead-letters/requeue", &[("what", "all"), ("filter.subscription_id", &foreign)])
+            .post("/dead-letters/requeue", &[("what", "count"), ("filter.subscription_id", &foreign)])
             .await;
-        assert!(response.text().contains("0 dead letters were sent again"), "{}", response.text());
+        assert!(response.text().contains("None would be sent again"), "{}", response.text());
         let kind = ("kind", "dead_letters");
         let response = browser.post("/redrives", &[kind, ("filter.tenant", "rival")]).await;
         assert!(response.text().contains("may name no other"), "{}", response.text());
@@ -128,11 +128,49 @@ async fn a_portal_session_opens_with_its_token_and_carries_the_products_name() {
         "{page}"
     );
     assert!(!page.contains("hooksaga listen") && !page.contains("slots") && !page.contains("href=\"/events"));
-    let theme = page.split('"').find(|part| part.starts_with("/assets/portal-")).unwrap();
+    let asset = |end| page.split('"').find(|part| part.starts_with("/assets/portal-") && part.ends_with(end));
+    let icon = api.bare("GET", asset(".svg").unwrap(), &[], "").await;
+    assert_eq!((icon.status, icon.header("content-type")), (200, "image/svg+xml"));
+    assert!(icon.text().contains("#ffcc00"), "{}", icon.text());
+    let theme = asset(".css").unwrap();
     let theme = api.bare("GET", theme, &[], "").await;
     assert!(theme.text().contains("--button: #ffcc00; --button-ink: #000000"), "{}", theme.text());
     // The dashboard's cookie is another one.
     assert_eq!(api.bare("GET", "/events", &[("cookie", &browser.cookie)], "").await.status, 303);
     let old = sign_in(&api, "/portal", "hsk_old", "").await;
     assert!(old.status == 401 && old.text().contains("Ask for a new one"));
+}
+
+/// Who is bound to a tenant is a customer, on the dashboard as well.
+#[tokio::test]
+async fn customers_are_told_nothing_of_the_servers_inside() {
+    let api = TestApi::new().await;
+    let body = json!({"event_type": "t", "callback_url": "https://example.com/hook", "tenant": "acme"});
+    api.post("/v1/subscriptions", &body).await.expect(201);
+    api.verify_all().await;
+    send(&api, "acme", "order-1", &json!(1)).await;
+    api.lose_a_worker().await;
+    api.attempt_all(&Outcome::Failed(ErrorCode::TLS_FAILED)).await;
+    let key = api.key_of("acme").await;
+    let (delivery, subscription) = ("/deliveries/1", ["/subscriptions/1", "/subscriptions/1/edit"]);
+    let operator = Browser::dashboard(&api, ROOT_KEY).await;
+    let page = operator.page(delivery).await;
+    assert!(page.contains("its worker ended 1 time") && page.contains("callbacks.ca_file"), "{page}");
+    for path in subscription {
+        assert!(operator.page(path).await.to_lowercase().contains("the server's setting"), "{path}");
+    }
+    for customer in [Browser::portal(&api, &key).await, Browser::dashboard(&api, &key).await] {
+        let page = customer.page(delivery).await;
+        assert!(page.contains("issued for this host name."), "{page}");
+        assert!(!page.contains("its worker") && !page.contains("callbacks."), "{page}");
+        for path in subscription {
+            let page = customer.page(path).await.to_lowercase();
+            assert!(
+                page.contains("the usual number") && !page.contains("the server's setting"),
+                "{path}: {page}"
+            );
+        }
+    }
+    let portal = Browser::portal(&api, &key).await.page("").await;
+    assert!(!portal.contains("/assets/icon-"), "the icon is not ours: {portal}");
 }

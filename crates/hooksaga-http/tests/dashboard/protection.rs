@@ -30,12 +30,12 @@ async fn every_page_has_a_strict_policy_and_files_that_are_kept_for_ever() {
             files.extend(text.split('"').filter(|part| part.starts_with("/assets/")).map(str::to_owned));
         }
     }
-    assert_eq!(files.len(), 4, "{files:?}");
+    assert_eq!(files.len(), 5, "{files:?}");
     for file in files {
         let response = api.bare("GET", &file, &[], "").await;
         assert_eq!(response.status, 200, "{file}");
         assert_eq!(response.header("cache-control"), "public, max-age=31536000, immutable");
-        for outside in ["@import", "url(", "innerHTML", "eval("] {
+        for outside in ["@import", "url(", "innerHTML", "eval(", "<script"] {
             assert!(!response.text().contains(outside), "{file} {outside}");
         }
     }
@@ -45,45 +45,70 @@ async fn every_page_has_a_strict_policy_and_files_that_are_kept_for_ever() {
     assert!(cookie.ends_with("Path=/; HttpOnly; SameSite=None; Secure; Partitioned"), "{cookie}");
 }
 
+/// Every form of both sites, with a dashboard's cookie, a portal's strict one, and that of a portal that may be embedded, which
+/// browsers do send from other sites.
 #[tokio::test]
 async fn forms_of_other_sites_change_nothing() {
-    let api = TestApi::new().await;
-    let id = api.verified_subscription("t", "hook").await;
-    let browser = Browser::dashboard(&api, ROOT_KEY).await;
-    let active = format!("/subscriptions/{id}/active");
-    let posts = [
-        active.as_str(),
-        "/sign-in",
-        "/sign-out",
-        "/subscriptions/new",
-        "/dead-letters/requeue",
-        "/redrives",
-        "/redrives/1/cancel",
-    ];
-    for path in posts {
-        for from in [
-            vec![],
-            vec![("sec-fetch-site", "cross-site")],
-            vec![("sec-fetch-site", "same-site"), ("origin", PUBLIC_URL)],
-            vec![("origin", "https://evil.example")],
-            vec![("origin", "null")],
-        ] {
-            let mut headers = vec![("cookie", browser.cookie.as_str()), FORM];
-            headers.extend(from.iter().copied());
-            let response =
-                api.bare("POST", path, &headers, form(&[("active", "false"), ("key", ROOT_KEY)])).await;
-            assert_eq!(response.status, 403, "{path} {from:?}");
-            assert!(!response.headers.contains_key("set-cookie"), "{path} {from:?}");
+    let look =
+        PortalLook { frame_ancestors: vec!["https://app.example.com".to_owned()], ..PortalLook::default() };
+    for look in [PortalLook::default(), look] {
+        let api = TestApi::with(|parts| parts.portal = look).await;
+        let id = api.verified_subscription("t", "hook").await;
+        let letter = api.dead_letter("t", &json!(1)).await;
+        let everything = async || {
+            let mut all = Vec::new();
+            for list in ["subscriptions", "dead-letters", "deliveries", "redrives", "events", "audit"] {
+                all.push(api.get(&format!("/v1/{list}")).await.expect(200));
+            }
+            all
+        };
+        let key = api.key_of("default").await;
+        let browsers = [Browser::dashboard(&api, ROOT_KEY).await, Browser::portal(&api, &key).await];
+        let before = everything().await;
+        for browser in &browsers {
+            let more = if browser.site.is_empty() { &OPERATORS_PATHS[..] } else { &[] };
+            for path in PATHS.iter().chain(more) {
+                for from in [
+                    vec![],
+                    vec![("sec-fetch-site", "cross-site")],
+                    vec![("sec-fetch-site", "same-site"), ("origin", PUBLIC_URL)],
+                    vec![("origin", "https://evil.example"), ("host", "hooks.example.com")],
+                    vec![("origin", "https://app.example.com")],
+                    vec![("origin", "null")],
+                ] {
+                    let path = browser.path(&path.replace("{id}", "1").replace("{saga_id}", "1"));
+                    let mut headers = vec![("cookie", browser.cookie.as_str()), FORM];
+                    headers.extend(from.iter().copied());
+                    let fields = form(&[
+                        ("active", "false"),
+                        ("key", ROOT_KEY),
+                        ("what", "one"),
+                        ("id", &letter.to_string()),
+                        ("kind", "dead_letters"),
+                        ("callback_url", "https://example.com/stolen"),
+                        ("topics", "t"),
+                    ]);
+                    let response = api.bare("POST", &path, &headers, fields).await;
+                    // A path without a form refuses the method.
+                    assert!([403, 405].contains(&response.status), "{path} {from:?}: {}", response.status);
+                    assert!(!response.headers.contains_key("set-cookie"), "{path} {from:?}");
+                }
+            }
+        }
+        assert_eq!(everything().await, before);
+        // From our own page it works, by either header.
+        let active = format!("/subscriptions/{id}/active");
+        let show =
+            || async { api.get(&format!("/v1/subscriptions/{id}")).await.expect(200)["active"].clone() };
+        for browser in &browsers {
+            assert_eq!(browser.post(&active, &[("active", "false")]).await.status, 303);
+            assert_eq!(show().await, false);
+            let headers = [("cookie", browser.cookie.as_str()), FORM, ("origin", PUBLIC_URL)];
+            let fields = form(&[("active", "true")]);
+            assert_eq!(api.bare("POST", &browser.path(&active), &headers, fields).await.status, 303);
+            assert_eq!(show().await, true);
         }
     }
-    let show = || async { api.get(&format!("/v1/subscriptions/{id}")).await.expect(200)["active"].clone() };
-    assert_eq!(show().await, true);
-    // From our own page it works, by either header.
-    assert_eq!(browser.post(&active, &[("active", "false")]).await.status, 303);
-    assert_eq!(show().await, false);
-    let headers = [("cookie", browser.cookie.as_str()), FORM, ("origin", PUBLIC_URL)];
-    assert_eq!(api.bare("POST", &active, &headers, form(&[("active", "true")])).await.status, 303);
-    assert_eq!(show().await, true);
 }
 
 #[tokio::test]
@@ -115,7 +140,8 @@ async fn what_a_key_has_no_scope_for_is_neither_offered_nor_done() {
         (format!("/subscriptions/{id}/edit"), vec![("callback_url", "https://example.com/x")]),
         ("/subscriptions/new".to_owned(), vec![("callback_url", "https://example.com/x"), ("topics", "t")]),
         ("/deliveries/1/resend".to_owned(), vec![]),
-        ("/dead-letters/requeue".to_owned(), vec![("what", "all")]),
+        ("/dead-letters/requeue".to_owned(), vec![("what", "count")]),
+        ("/redrives".to_owned(), vec![("kind", "dead_letters")]),
         ("/dead-letters/requeue".to_owned(), vec![("what", "one"), ("id", letter.as_str())]),
     ] {
         let response = reader.post(&path, &fields).await;

@@ -23,7 +23,7 @@ async fn dead_letters_are_counted_first_and_then_sent_in_the_background() {
     ];
     let count = browser.post("/dead-letters/requeue", &[&[("what", "count")], &filter[..]].concat()).await;
     assert!(count.text().contains("3 dead letters would be sent again"), "{}", count.text());
-    assert!(count.text().contains("formaction=\"/redrives\""));
+    assert!(count.text().contains("action=\"/redrives\""));
     assert_eq!(api.get("/v1/redrives").await.expect(200)["items"], json!([]), "a count starts nothing");
 
     let started = browser.post("/redrives", &[&[("kind", "dead_letters")], &filter[..]].concat()).await;

@@ -48,6 +48,19 @@ async fn without_tls_the_cookie_is_not_marked_secure() {
 }
 
 #[tokio::test]
+async fn the_cookie_is_secure_where_the_listener_has_tls_whatever_links_say() {
+    let api = TestApi::with(|parts| {
+        parts.public_url = "http://hooks.example.com".to_owned();
+        parts.tls = true;
+    })
+    .await;
+    let response = sign_in(&api, "", ROOT_KEY, "").await;
+    let cookie = response.header("set-cookie");
+    assert!(cookie.starts_with("__Host-") && cookie.ends_with("; SameSite=Strict; Secure"), "{cookie}");
+    Browser::dashboard(&api, ROOT_KEY).await.page("/events").await;
+}
+
+#[tokio::test]
 async fn a_link_from_elsewhere_takes_one_more_step_so_that_the_strict_cookie_is_sent() {
     let api = TestApi::new().await;
     let page = api.bare("GET", "/events/1", &[("sec-fetch-site", "cross-site")], "").await;

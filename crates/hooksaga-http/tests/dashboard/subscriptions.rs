@@ -75,11 +75,22 @@ async fn headers_are_neither_lost_nor_doubled_without_a_word() {
     assert_eq!(created.status, 200, "{}", created.text());
     assert!(browser.page("/subscriptions/1/edit").await.contains("do not go to another server"));
 
+    // Removing the stored ones and writing new ones is one and the same.
+    let both = [&sent("https://example.com/a", "x-c: 3")[..], &[("drop_headers", "true")]].concat();
+    let replaced = browser.post("/subscriptions/1/edit", &both).await;
+    assert_eq!(replaced.header("location"), "/subscriptions/1?done=saved");
+    assert_eq!(api.get("/v1/subscriptions/1").await.expect(200)["headers"], json!(["x-c"]));
+
     let same = browser.post("/subscriptions/1/edit", &sent("https://example.com/b", "")).await;
     assert_eq!(same.header("location"), "/subscriptions/1?done=saved-url");
     let elsewhere = browser.post("/subscriptions/1/edit", &sent("https://example.org/b", "")).await;
     let page = browser.page(elsewhere.header("location")).await;
     assert!(page.contains("The headers were removed"), "{page}");
+    assert_eq!(api.get("/v1/subscriptions/1").await.expect(200)["headers"], json!([]));
+
+    browser.post("/subscriptions/1/edit", &sent("https://example.org/b", "x-d: 4")).await;
+    let ticked = [&sent("https://example.org/b", "")[..], &[("drop_headers", "true")]].concat();
+    browser.post("/subscriptions/1/edit", &ticked).await;
     assert_eq!(api.get("/v1/subscriptions/1").await.expect(200)["headers"], json!([]));
 }
 

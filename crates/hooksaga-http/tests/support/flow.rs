@@ -2,7 +2,9 @@
 
 use super::TestApi;
 use hooksaga_saga::{ErrorCode, Outcome, RetryPolicy, apply_result};
-use hooksaga_store::{Allotted, CheckOutcome, ClaimLimits, JobReport, LeaseToken, Move, RouteLimits};
+use hooksaga_store::{
+    Allotted, CheckOutcome, ClaimLimits, ClaimedBatch, JobReport, LeaseToken, Move, RouteLimits,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -42,16 +44,28 @@ impl TestApi {
         self.attempt_all_with(outcome, "try later").await;
     }
 
-    /// The same; a failed attempt keeps this excerpt.
-    async fn attempt_all_with(&self, outcome: &Outcome, excerpt: &str) {
+    /// Takes everything that is due for this long.
+    async fn claim(&self, lease: Duration) -> ClaimedBatch {
         let waiting = self.stores.orchestrator.waiting(None, 1000).await.unwrap().subscriptions;
         let allotted: Vec<_> =
             waiting.into_iter().map(|subscription_id| Allotted { subscription_id, jobs: 1000 }).collect();
         self.stores.orchestrator.create_jobs(&allotted, &|| Move::Now).await.unwrap();
 
         let limits = ClaimLimits { jobs: 1000, payload_bytes: 1 << 20, skip: Vec::new() };
-        let lease = Duration::from_secs(60);
-        let claimed = self.stores.worker.claim(&limits, LeaseToken(7).lasting(lease)).await.unwrap();
+        self.stores.worker.claim(&limits, LeaseToken(7).lasting(lease)).await.unwrap()
+    }
+
+    /// Everything is routed, and the worker that takes what is due ends before it sends any of it.
+    pub(crate) async fn lose_a_worker(&self) {
+        self.route().await;
+        self.claim(Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(!self.stores.cleaner.reset_expired(1000).await.unwrap().is_empty());
+    }
+
+    /// The same; a failed attempt keeps this excerpt.
+    async fn attempt_all_with(&self, outcome: &Outcome, excerpt: &str) {
+        let claimed = self.claim(Duration::from_secs(60)).await;
         let failed = *outcome != Outcome::Delivered;
         let reports: Vec<_> = claimed
             .jobs

@@ -195,6 +195,7 @@ fn parts(stores: &Stores, signals: &Signals, secret_key: &Arc<SecretKey>) -> Api
         allow_http: false,
         egress: EgressPolicy::default(),
         allow_trusted: false,
+        tls: false,
         public_url: PUBLIC_URL.to_owned(),
         root_key: Some(ROOT_KEY.to_owned()),
         requests_per_second: None,

@@ -13,8 +13,8 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::{KeyId, Tenant};
 use hooksaga_store::{
-    ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewAuditRecord, NewPortalKey, Page, PageRequest,
-    PortalKeyStore, StoreResult,
+    ApiKey, KeyReaderStore, KeyStore, KeyView, NewApiKey, NewAuditRecord, NewPortalKey, PORTAL_SESSION, Page,
+    PageRequest, PortalKeyStore, StoreResult,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
@@ -39,7 +39,10 @@ const LIST: &str = concat!("/* keys.list */ SELECT ", key_columns!(), " FROM api
 const NEWEST: &str = concat!(
     "/* portal_keys.newest */ SELECT ",
     key_columns!(),
-    " FROM api_keys WHERE id < ? ORDER BY id DESC LIMIT ?"
+    " FROM api_keys
+WHERE id < ? AND (revoked_at IS NULL AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))) = ?
+  AND (? IS NULL OR (name = ? AND tenant IS NOT NULL AND expires_at IS NOT NULL) = ?)
+ORDER BY id DESC LIMIT ?"
 );
 
 const GET: &str = concat!("/* keys.get */ SELECT ", key_columns!(), " FROM api_keys WHERE id = ?");
@@ -113,10 +116,12 @@ impl PortalKeyStore for PortalKeysSql {
             .await
     }
 
-    async fn newest(&self, page: PageRequest) -> StoreResult<Page<ApiKey>> {
-        let range = (page.before.unwrap_or(i64::MAX), i64::from(page.limit) + 1);
+    async fn newest(&self, view: KeyView, page: PageRequest) -> StoreResult<Page<ApiKey>> {
+        let (before, limit) = (page.before.unwrap_or(i64::MAX), i64::from(page.limit) + 1);
+        let of_portal = view.of_portal();
+        let wanted = (before, view.valid(), of_portal, PORTAL_SESSION, of_portal, limit);
         let rows = self.0.run(|mut connection| async move {
-            let rows: Vec<Row> = connection.exec(NEWEST, range).await?;
+            let rows: Vec<Row> = connection.exec(NEWEST, wanted).await?;
             rows.into_iter().map(api_key).collect::<DbResult<Vec<_>>>()
         });
         Ok(Page::cut(rows.await?, page.limit, |key| key.id.0))

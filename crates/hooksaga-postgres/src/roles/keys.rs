@@ -10,8 +10,8 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::{KeyId, Tenant};
 use hooksaga_store::{
-    ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewAuditRecord, NewPortalKey, Page, PageRequest,
-    PortalKeyStore, StoreResult,
+    ApiKey, KeyReaderStore, KeyStore, KeyView, NewApiKey, NewAuditRecord, NewPortalKey, PORTAL_SESSION, Page,
+    PageRequest, PortalKeyStore, StoreResult,
 };
 use tokio_postgres::{Row, types::ToSql};
 
@@ -43,7 +43,10 @@ const LIST: &str = concat!("/* keys.list */ SELECT ", key_columns!(), " FROM api
 const NEWEST: &str = concat!(
     "/* portal_keys.newest */ SELECT ",
     key_columns!(),
-    " FROM api_keys WHERE id < $1 ORDER BY id DESC LIMIT $2"
+    " FROM api_keys
+WHERE id < $1 AND (revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())) = $3
+  AND ($4::boolean IS NULL OR (name = $5 AND tenant IS NOT NULL AND expires_at IS NOT NULL) = $4)
+ORDER BY id DESC LIMIT $2"
 );
 
 /// The first time counts.
@@ -124,11 +127,13 @@ impl PortalKeyStore for PortalKeysSql {
             .await
     }
 
-    async fn newest(&self, page: PageRequest) -> StoreResult<Page<ApiKey>> {
+    async fn newest(&self, view: KeyView, page: PageRequest) -> StoreResult<Page<ApiKey>> {
         let (before, limit) = (page.before.unwrap_or(i64::MAX), i64::from(page.limit) + 1);
+        let (valid, of_portal) = (view.valid(), view.of_portal());
         let rows = self.0.run(|client| async move {
             let statement = client.prepare_cached(NEWEST).await?;
-            let rows = client.query(&statement, &[&before, &limit]).await?;
+            let wanted: [&(dyn ToSql + Sync); 5] = [&before, &limit, &valid, &of_portal, &PORTAL_SESSION];
+            let rows = client.query(&statement, &wanted).await?;
             rows.iter().map(api_key).collect::<DbResult<Vec<_>>>()
         });
         Ok(Page::cut(rows.await?, page.limit, |key| key.id.0))

@@ -6,8 +6,8 @@ use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::{KeyId, Tenant};
 use hooksaga_store::{
-    ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewAuditRecord, NewPortalKey, Page, PageRequest,
-    PortalKeyStore, StoreResult,
+    ApiKey, KeyReaderStore, KeyStore, KeyView, NewApiKey, NewAuditRecord, NewPortalKey, PORTAL_SESSION, Page,
+    PageRequest, PortalKeyStore, StoreResult,
 };
 use rusqlite::{OptionalExtension, Row};
 
@@ -30,7 +30,10 @@ const LIST: &str = concat!("/* keys.list */ SELECT ", columns!(), " FROM api_key
 const NEWEST: &str = concat!(
     "/* portal_keys.newest */ SELECT ",
     columns!(),
-    " FROM api_keys WHERE id < ?1 ORDER BY id DESC LIMIT ?2"
+    " FROM api_keys
+ WHERE id < ?1 AND (revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?3)) = ?4
+   AND (?5 IS NULL OR (name = ?6 AND tenant IS NOT NULL AND expires_at IS NOT NULL) = ?5)
+ ORDER BY id DESC LIMIT ?2"
 );
 
 const REVOKE: &str = "/* keys.revoke */
@@ -92,9 +95,14 @@ impl PortalKeyStore for PortalKeysSql {
         self.0.write(move |tx| create(tx, INSERT_PORTAL_KEY, key)).await
     }
 
-    async fn newest(&self, page: PageRequest) -> StoreResult<Page<ApiKey>> {
-        let range = (page.before.unwrap_or(i64::MAX), i64::from(page.limit) + 1);
-        let rows = self.0.read(move |tx| rows::all(tx, NEWEST, range, api_key)).await?;
+    async fn newest(&self, view: KeyView, page: PageRequest) -> StoreResult<Page<ApiKey>> {
+        let (before, limit) = (page.before.unwrap_or(i64::MAX), i64::from(page.limit) + 1);
+        let read = move |tx: &Tx<'_>| {
+            let now = tx.now.as_micros();
+            let wanted = (before, limit, now, view.valid(), view.of_portal(), PORTAL_SESSION);
+            rows::all(tx, NEWEST, wanted, api_key)
+        };
+        let rows = self.0.read(read).await?;
         Ok(Page::cut(rows, page.limit, |key| key.id.0))
     }
 

@@ -344,6 +344,7 @@ impl Wiring {
             reader: stores.reader,
             keys: stores.key_reader,
             portal_keys: stores.portal_keys,
+            tls: self.config.server.tls.is_some(),
             public_url,
             secret_key,
             signals: self.signals.clone(),

@@ -42,6 +42,9 @@ const SAGAS_OF: &str = "d
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = d.saga_id
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 
+/// Ids that a caller gives.
+const GIVEN_IDS: &str = "(SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (saga_id BIGINT PATH '$[0]')) AS t)";
+
 /// What waits of a tenant, from its subscriptions.
 const IDS_WAITING_OF_TENANT: &str = "subscriptions sub FORCE INDEX (idx_sub_tenant)
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting) ON s.waiting_subscription_id = sub.id";
@@ -302,6 +305,25 @@ pub(super) async fn of_event(connection: &mut Conn, id: EventId) -> DbResult<Vec
     let mut deliveries = rows.into_iter().map(delivery).collect::<DbResult<Vec<_>>>()?;
     add_last_responses(connection, &mut deliveries).await?;
     Ok(deliveries)
+}
+
+/// Those of these ids that are there.
+pub(super) async fn of_given_ids(
+    mut connection: Conn,
+    scope: &TenantScope,
+    ids: &[SagaId],
+) -> DbResult<Vec<Delivery>> {
+    let sql = format!("{COLUMNS}{GIVEN_IDS} {SAGAS_OF}{SUBSCRIPTION}");
+    let mut found = Vec::with_capacity(ids.len());
+    for document in Batch::ids(ids.iter().map(|id| id.0)) {
+        let rows: Vec<Row> = connection.exec(sql.as_str(), (document,)).await?;
+        for row in rows {
+            found.push(delivery(row)?);
+        }
+    }
+    found.retain(|delivery: &Delivery| scope.includes(&delivery.tenant));
+    add_last_responses(&mut connection, &mut found).await?;
+    Ok(found)
 }
 
 /// Without its last response.

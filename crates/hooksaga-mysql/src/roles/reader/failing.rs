@@ -6,42 +6,73 @@ use crate::{
     time::{SqlTime, micros},
 };
 use hooksaga_saga::{ErrorCode, SubscriptionId};
-use hooksaga_store::{FailingEndpoint, TenantScope};
+use hooksaga_store::{FailingEndpoint, FailingEndpoints, TenantScope};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
-/// Reads the first delivery that waits. Leaves deleted subscriptions out: nobody can fix their endpoints.
-const LIST: &str = "/* reader.failing */
-SELECT f.subscription_id, s.callback_url, f.since, CAST(f.failures AS SIGNED), f.last_error_code,
-       (SELECT g.next_attempt_at FROM webhook_delivery_sagas g FORCE INDEX (idx_saga_waiting)
-        WHERE g.waiting_subscription_id = f.subscription_id ORDER BY g.next_attempt_at LIMIT 1)
+/// Those that fail. Leaves deleted subscriptions out: nobody can fix their endpoints.
+macro_rules! failing {
+    () => {
+        "
 FROM endpoint_failures f FORCE INDEX (idx_failures_since)
 STRAIGHT_JOIN subscriptions s ON s.id = f.subscription_id
 WHERE f.since >= '1000-01-01 00:00:00' AND s.deliverable AND s.deleted_at IS NULL
   AND (? IS NULL OR s.tenant = ?)
   AND (f.last_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND OR EXISTS (
            SELECT 1 FROM webhook_delivery_sagas g FORCE INDEX (idx_saga_waiting)
-           WHERE g.waiting_subscription_id = f.subscription_id))
-ORDER BY f.since, f.subscription_id LIMIT ?";
+           WHERE g.waiting_subscription_id = f.subscription_id))"
+    };
+}
+
+/// Reads the first delivery that waits.
+macro_rules! list {
+    ($name:literal, $order:literal) => {
+        concat!(
+            "/* reader.",
+            $name,
+            " */
+SELECT f.subscription_id, s.callback_url, f.since, CAST(f.failures AS SIGNED), f.last_error_code,
+       (SELECT g.next_attempt_at FROM webhook_delivery_sagas g FORCE INDEX (idx_saga_waiting)
+        WHERE g.waiting_subscription_id = f.subscription_id ORDER BY g.next_attempt_at LIMIT 1)",
+            failing!(),
+            $order
+        )
+    };
+}
+
+const OLDEST: &str = list!("failing", " ORDER BY f.since, f.subscription_id LIMIT ?");
+const NEWEST: &str = list!("failing_newest", " ORDER BY f.since DESC, f.subscription_id DESC LIMIT ?");
+
+const COUNT: &str =
+    concat!("/* reader.failing_count */ SELECT COUNT(*) FROM (SELECT 1", failing!(), " LIMIT ?) counted");
 
 /// A statement of its own, since a derived table cannot name the row outside of it.
 const WAITING: &str = "/* reader.failing_waiting */
 SELECT COUNT(*) FROM (
     SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (idx_saga_waiting) WHERE waiting_subscription_id = ? LIMIT ?) w";
 
-pub(super) async fn list(
-    mut connection: Conn,
-    scope: &TenantScope,
-    limit: u32,
-) -> DbResult<Vec<FailingEndpoint>> {
-    let parameters = (scope.tenant(), scope.tenant(), micros(FailingEndpoint::QUIET_AFTER), limit);
-    let rows: Vec<Row> = connection.exec(LIST, parameters).await?;
-    let mut failing = rows.into_iter().map(endpoint).collect::<DbResult<Vec<_>>>()?;
-    for one in &mut failing {
+pub(super) async fn list(mut connection: Conn, scope: &TenantScope, each: u32) -> DbResult<FailingEndpoints> {
+    let parameters = |most: u32| (scope.tenant(), scope.tenant(), micros(FailingEndpoint::QUIET_AFTER), most);
+    let mut ends = [Vec::new(), Vec::new()];
+    for (sql, end) in [OLDEST, NEWEST].into_iter().zip(&mut ends) {
+        let rows: Vec<Row> = connection.exec(sql, parameters(each)).await?;
+        *end = rows.into_iter().map(endpoint).collect::<DbResult<Vec<_>>>()?;
+        if end.len() < each as usize {
+            break;
+        }
+    }
+    let [oldest, newest] = ends;
+    let mut found = FailingEndpoints::of(oldest, newest);
+    for one in &mut found.shown {
         let parameters = (one.subscription_id.0, FailingEndpoint::MOST_WAITING);
         let waiting: Option<i64> = connection.exec_first(WAITING, parameters).await?;
         one.waiting = count(waiting.unwrap_or_default());
     }
-    Ok(failing)
+    if found.may_be_more(each) {
+        let total: Option<i64> =
+            connection.exec_first(COUNT, parameters(FailingEndpoints::MOST_COUNTED)).await?;
+        found.total = count(total.unwrap_or_default());
+    }
+    Ok(found)
 }
 
 /// Without what waits.

@@ -23,7 +23,7 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoints, Inventory,
     ListQuery, LivingWorker, Page, PageRequest, QueryQueue, QueueGauges, ReaderStore, Redrive, Stats,
     StoreResult, Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope,
     migration::{check_released, check_usable},
@@ -95,6 +95,14 @@ impl ReaderStore for ReaderSql {
         self.list(|mut connection| async move { subscriptions::get(&mut connection, scope, id).await }).await
     }
 
+    async fn callback_urls(
+        &self,
+        scope: &TenantScope,
+        ids: &[SubscriptionId],
+    ) -> StoreResult<Vec<(SubscriptionId, String)>> {
+        self.list(|connection| subscriptions::callback_urls(connection, scope, ids)).await
+    }
+
     async fn subscription_detail(
         &self,
         scope: &TenantScope,
@@ -115,6 +123,10 @@ impl ReaderStore for ReaderSql {
 
     async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
         self.list(|connection| deliveries::get(connection, scope, id)).await
+    }
+
+    async fn deliveries_of(&self, scope: &TenantScope, ids: &[SagaId]) -> StoreResult<Vec<Delivery>> {
+        self.list(|connection| deliveries::of_given_ids(connection, scope, ids)).await
     }
 
     async fn dead_letters(
@@ -144,8 +156,8 @@ impl ReaderStore for ReaderSql {
         self.list(|connection| redrives::get(connection, scope, id)).await
     }
 
-    async fn failing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<FailingEndpoint>> {
-        self.list(|connection| failing::list(connection, scope, limit)).await
+    async fn failing(&self, scope: &TenantScope, each: u32) -> StoreResult<FailingEndpoints> {
+        self.list(|connection| failing::list(connection, scope, each)).await
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {

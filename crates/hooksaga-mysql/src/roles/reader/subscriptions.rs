@@ -4,6 +4,7 @@ use super::page;
 use crate::{
     error::DbResult,
     roles::{
+        batch::Batch,
         filter::Filter,
         subscription::{subscription, subscription_columns},
     },
@@ -18,6 +19,12 @@ const GET: &str = concat!(
     subscription_columns!(),
     " FROM subscriptions WHERE id = ? AND deleted_at IS NULL"
 );
+
+const URLS: &str = "/* reader.callback_urls */
+SELECT s.id, s.tenant, s.callback_url
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
+WHERE s.deleted_at IS NULL";
 
 /// Those with a topic; of one tenant they stand in the order of their ids.
 const WITH_TOPIC: &str = "(SELECT subscription_id, topic, tenant AS topic_tenant FROM subscription_topics) i
@@ -43,6 +50,7 @@ pub(super) async fn list(
     filter.add_some("active = ", wanted.active);
     filter.add_some("verified = ", wanted.verified);
     filter.add_some("(disabled_reason IS NOT NULL) = ", wanted.disabled);
+    filter.add_period("disabled_at", wanted.disabled_after, None);
     filter.add_fixed("deleted_at IS NULL");
     page(&mut connection, &format!("{SELECT}{from}"), "id", &filter, request, subscription).await
 }
@@ -55,4 +63,18 @@ pub(super) async fn get(
     let row: Option<Row> = connection.exec_first(GET, (id.0,)).await?;
     let found = row.map(subscription).transpose()?;
     Ok(found.filter(|found| scope.includes(&found.tenant)))
+}
+
+pub(super) async fn callback_urls(
+    mut connection: Conn,
+    scope: &TenantScope,
+    ids: &[SubscriptionId],
+) -> DbResult<Vec<(SubscriptionId, String)>> {
+    let mut found = Vec::with_capacity(ids.len());
+    for document in Batch::ids(ids.iter().map(|id| id.0)) {
+        let rows: Vec<(i64, String, String)> = connection.exec(URLS, (document,)).await?;
+        let own = rows.into_iter().filter(|(_, tenant, _)| scope.includes(tenant));
+        found.extend(own.map(|(id, _, url)| (SubscriptionId(id), url)));
+    }
+    Ok(found)
 }

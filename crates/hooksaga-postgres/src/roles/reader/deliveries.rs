@@ -247,6 +247,14 @@ pub(super) async fn of_event(client: &Client, id: EventId) -> DbResult<Vec<Deliv
     client.query(&statement, &[&id.0]).await?.iter().map(delivery).collect()
 }
 
+/// Those of these ids that are there.
+pub(super) async fn of_ids(client: &Client, scope: &TenantScope, ids: &[SagaId]) -> DbResult<Vec<Delivery>> {
+    let sql = format!("{SELECT} WHERE s.id = ANY($1) AND ($2::text IS NULL OR sub.tenant = $2)");
+    let statement = client.prepare_cached(&sql).await?;
+    let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+    client.query(&statement, &[&ids, &scope.tenant()]).await?.iter().map(delivery).collect()
+}
+
 fn delivery(row: &Row) -> DbResult<Delivery> {
     Ok(Delivery {
         saga_id: SagaId(row.try_get(0)?),

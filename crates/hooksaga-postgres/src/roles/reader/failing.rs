@@ -7,17 +7,14 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{ErrorCode, SubscriptionId};
-use hooksaga_store::{FailingEndpoint, TenantScope};
+use hooksaga_store::{FailingEndpoint, FailingEndpoints, TenantScope};
 use tokio_postgres::Row;
 
-/// Reads the first delivery that waits, and counts up to `$4`. Leaves deleted subscriptions out: nobody can fix their
+/// Those that fail, with the first delivery that waits for each. Leaves deleted subscriptions out: nobody can fix their
 /// endpoints.
-const LIST: &str = "/* reader.failing */
-SELECT f.subscription_id, s.callback_url, f.since, f.failures::bigint, f.last_error_code, w.next_attempt_at,
-       (SELECT count(*) FROM (
-            SELECT FROM webhook_delivery_sagas g
-            WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry')
-            LIMIT $4::bigint) c)
+macro_rules! failing {
+    () => {
+        "
 FROM endpoint_failures f
 JOIN subscriptions s ON s.id = f.subscription_id
 LEFT JOIN LATERAL (
@@ -25,14 +22,52 @@ LEFT JOIN LATERAL (
     WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry')
     ORDER BY g.next_attempt_at LIMIT 1) w ON true
 WHERE f.since IS NOT NULL AND s.deliverable AND s.deleted_at IS NULL AND ($1::text IS NULL OR s.tenant = $1)
-  AND (f.last_at >= now() - $2::bigint * interval '1 microsecond' OR w.next_attempt_at IS NOT NULL)
-ORDER BY f.since, f.subscription_id LIMIT $3::bigint";
+  AND (f.last_at >= now() - $2::bigint * interval '1 microsecond' OR w.next_attempt_at IS NOT NULL)"
+    };
+}
 
-pub(super) async fn list(client: &Client, scope: &TenantScope, limit: u32) -> DbResult<Vec<FailingEndpoint>> {
-    let statement = client.prepare_cached(LIST).await?;
+/// Counts what waits, up to `$4`.
+macro_rules! list {
+    ($name:literal, $order:literal) => {
+        concat!(
+            "/* reader.",
+            $name,
+            " */
+SELECT f.subscription_id, s.callback_url, f.since, f.failures::bigint, f.last_error_code, w.next_attempt_at,
+       (SELECT count(*) FROM (
+            SELECT FROM webhook_delivery_sagas g
+            WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry')
+            LIMIT $4::bigint) c)",
+            failing!(),
+            $order
+        )
+    };
+}
+
+const OLDEST: &str = list!("failing", " ORDER BY f.since, f.subscription_id LIMIT $3::bigint");
+const NEWEST: &str =
+    list!("failing_newest", " ORDER BY f.since DESC, f.subscription_id DESC LIMIT $3::bigint");
+
+const COUNT: &str =
+    concat!("/* reader.failing_count */ SELECT count(*) FROM (SELECT", failing!(), " LIMIT $3::bigint) c");
+
+pub(super) async fn list(client: &Client, scope: &TenantScope, each: u32) -> DbResult<FailingEndpoints> {
+    let tenant = scope.tenant();
     let (quiet, most) = (micros(FailingEndpoint::QUIET_AFTER), bigint(FailingEndpoint::MOST_WAITING));
-    let rows = client.query(&statement, &[&scope.tenant(), &quiet, &bigint(limit), &most]).await?;
-    rows.iter().map(failing).collect()
+    let read = async |sql: &str| {
+        let statement = client.prepare_cached(sql).await?;
+        let rows = client.query(&statement, &[&tenant, &quiet, &bigint(each), &most]).await?;
+        rows.iter().map(failing).collect::<DbResult<Vec<_>>>()
+    };
+    let oldest = read(OLDEST).await?;
+    let newest = if oldest.len() < each as usize { Vec::new() } else { read(NEWEST).await? };
+    let mut found = FailingEndpoints::of(oldest, newest);
+    if found.may_be_more(each) {
+        let statement = client.prepare_cached(COUNT).await?;
+        let most = bigint(FailingEndpoints::MOST_COUNTED);
+        found.total = count(client.query_one(&statement, &[&tenant, &quiet, &most]).await?.try_get(0)?);
+    }
+    Ok(found)
 }
 
 fn failing(row: &Row) -> DbResult<FailingEndpoint> {

@@ -26,7 +26,7 @@ use deadpool_postgres::Client;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoints, Inventory,
     ListQuery, LivingWorker, Page, PageRequest, QueryQueue, QueueGauges, ReaderStore, Redrive, Stats,
     StoreResult, Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope,
     migration::{check_released, check_usable},
@@ -99,6 +99,14 @@ impl ReaderStore for ReaderSql {
         self.list(|client| async move { subscriptions::get(&client, scope, id).await }).await
     }
 
+    async fn callback_urls(
+        &self,
+        scope: &TenantScope,
+        ids: &[SubscriptionId],
+    ) -> StoreResult<Vec<(SubscriptionId, String)>> {
+        self.list(|client| async move { subscriptions::callback_urls(&client, scope, ids).await }).await
+    }
+
     async fn subscription_detail(
         &self,
         scope: &TenantScope,
@@ -117,6 +125,10 @@ impl ReaderStore for ReaderSql {
 
     async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
         self.list(|client| async move { deliveries::get(&client, scope, id).await }).await
+    }
+
+    async fn deliveries_of(&self, scope: &TenantScope, ids: &[SagaId]) -> StoreResult<Vec<Delivery>> {
+        self.list(|client| async move { deliveries::of_ids(&client, scope, ids).await }).await
     }
 
     async fn dead_letters(
@@ -146,8 +158,8 @@ impl ReaderStore for ReaderSql {
         self.list(|client| async move { redrives::get(&client, scope, id).await }).await
     }
 
-    async fn failing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<FailingEndpoint>> {
-        self.list(|client| async move { failing::list(&client, scope, limit).await }).await
+    async fn failing(&self, scope: &TenantScope, each: u32) -> StoreResult<FailingEndpoints> {
+        self.list(|client| async move { failing::list(&client, scope, each).await }).await
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {

@@ -20,6 +20,10 @@ const GET: &str = concat!(
     " FROM subscriptions WHERE id = $1 AND ($2::text IS NULL OR tenant = $2) AND deleted_at IS NULL"
 );
 
+const URLS: &str = "/* reader.callback_urls */
+SELECT id, callback_url FROM subscriptions
+WHERE id = ANY($1) AND ($2::text IS NULL OR tenant = $2) AND deleted_at IS NULL";
+
 pub(super) async fn list(
     client: &Client,
     wanted: ListQuery<'_, SubscriptionFilter>,
@@ -40,6 +44,7 @@ pub(super) async fn list(
     filter.add_some("active = ", wanted.active);
     filter.add_some("verified = ", wanted.verified);
     filter.add_some("(disabled_reason IS NOT NULL) = ", wanted.disabled);
+    filter.add_period("disabled_at", wanted.disabled_after, None);
     filter.add_fixed("deleted_at IS NULL");
     page(client, LIST, "id", &filter, request, subscription).await
 }
@@ -52,4 +57,15 @@ pub(super) async fn get(
     let statement = client.prepare_cached(GET).await?;
     let row = client.query_opt(&statement, &[&id.0, &scope.tenant()]).await?;
     row.as_ref().map(subscription).transpose()
+}
+
+pub(super) async fn callback_urls(
+    client: &Client,
+    scope: &TenantScope,
+    ids: &[SubscriptionId],
+) -> DbResult<Vec<(SubscriptionId, String)>> {
+    let statement = client.prepare_cached(URLS).await?;
+    let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+    let rows = client.query(&statement, &[&ids, &scope.tenant()]).await?;
+    rows.iter().map(|row| Ok((SubscriptionId(row.try_get(0)?), row.try_get(1)?))).collect()
 }

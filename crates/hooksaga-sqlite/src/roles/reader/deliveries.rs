@@ -255,6 +255,17 @@ pub(super) fn detail(tx: &Tx<'_>, scope: &TenantScope, id: SagaId) -> DbResult<O
     Ok(Some(DeliveryDetail { delivery, attempts: rows::all(tx, ATTEMPTS, [id.0], attempt)? }))
 }
 
+/// Those of these ids that are there.
+pub(super) fn of_ids(tx: &Tx<'_>, scope: &TenantScope, ids: &[SagaId]) -> DbResult<Vec<Delivery>> {
+    let mut one = tx.prepare(ONE)?;
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        found.extend(one.query_row((id.0, scope.tenant()), delivery).optional()?);
+    }
+    add_last_responses(tx, &mut found)?;
+    Ok(found)
+}
+
 /// Without its last response.
 fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
     Ok(Delivery {

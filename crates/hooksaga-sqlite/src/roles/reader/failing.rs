@@ -6,30 +6,61 @@ use crate::{
     session::Tx,
 };
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{FailingEndpoint, TenantScope};
+use hooksaga_store::{FailingEndpoint, FailingEndpoints, TenantScope};
 use rusqlite::{Result, Row};
 
-/// Reads the first delivery that waits, and counts up to `?4`. Leaves deleted subscriptions out: nobody can fix their
-/// endpoints.
-const LIST: &str = "/* reader.failing */
+/// Those that fail. Leaves deleted subscriptions out: nobody can fix their endpoints.
+macro_rules! failing {
+    () => {
+        "
+  FROM endpoint_failures AS f INDEXED BY idx_failures_since CROSS JOIN subscriptions AS s ON s.id = f.subscription_id
+ WHERE f.since IS NOT NULL AND s.deliverable AND s.deleted_at IS NULL AND (?1 IS NULL OR s.tenant = ?1)
+   AND (f.last_at >= ?2 OR EXISTS (
+            SELECT 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
+             WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry')))"
+    };
+}
+
+/// Reads the first delivery that waits, and counts up to `?4`.
+macro_rules! list {
+    ($name:literal, $order:literal) => {
+        concat!(
+            "/* reader.",
+            $name,
+            " */
 SELECT f.subscription_id, s.callback_url, f.since, f.failures, f.last_error_code,
        (SELECT g.next_attempt_at FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
          WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry')
          ORDER BY g.next_attempt_at LIMIT 1),
        (SELECT count(*) FROM (
             SELECT 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
-             WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry') LIMIT ?4))
-  FROM endpoint_failures AS f INDEXED BY idx_failures_since CROSS JOIN subscriptions AS s ON s.id = f.subscription_id
- WHERE f.since IS NOT NULL AND s.deliverable AND s.deleted_at IS NULL AND (?1 IS NULL OR s.tenant = ?1)
-   AND (f.last_at >= ?2 OR EXISTS (
-            SELECT 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
-             WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry')))
- ORDER BY f.since, f.subscription_id LIMIT ?3";
+             WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry') LIMIT ?4))",
+            failing!(),
+            $order
+        )
+    };
+}
 
-pub(super) fn list(tx: &Tx<'_>, scope: &TenantScope, limit: u32) -> DbResult<Vec<FailingEndpoint>> {
+const OLDEST: &str = list!("failing", " ORDER BY f.since, f.subscription_id LIMIT ?3");
+const NEWEST: &str = list!("failing_newest", " ORDER BY f.since DESC, f.subscription_id DESC LIMIT ?3");
+
+const COUNT: &str =
+    concat!("/* reader.failing_count */ SELECT count(*) FROM (SELECT 1", failing!(), " LIMIT ?3)");
+
+pub(super) fn list(tx: &Tx<'_>, scope: &TenantScope, each: u32) -> DbResult<FailingEndpoints> {
     let recent = tx.now.before(FailingEndpoint::QUIET_AFTER).as_micros();
-    let parameters = (scope.tenant(), recent, limit, FailingEndpoint::MOST_WAITING);
-    rows::all(tx, LIST, parameters, failing)
+    let read = |sql| {
+        let parameters = (scope.tenant(), recent, each, FailingEndpoint::MOST_WAITING);
+        rows::all(tx, sql, parameters, failing)
+    };
+    let oldest = read(OLDEST)?;
+    let newest = if oldest.len() < each as usize { Vec::new() } else { read(NEWEST)? };
+    let mut found = FailingEndpoints::of(oldest, newest);
+    if found.may_be_more(each) {
+        let parameters = (scope.tenant(), recent, FailingEndpoints::MOST_COUNTED);
+        found.total = tx.prepare(COUNT)?.query_row(parameters, |row| count(row, 0))?;
+    }
+    Ok(found)
 }
 
 fn failing(row: &Row<'_>) -> Result<FailingEndpoint> {

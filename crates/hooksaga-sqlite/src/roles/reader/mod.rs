@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoints, Inventory,
     ListQuery, LivingWorker, Page, PageRequest, QueueGauges, ReaderStore, Redrive, Stats, StoreResult,
     Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope, migration::Recorded,
 };
@@ -62,6 +62,15 @@ impl ReaderStore for ReaderSql {
         self.0.list(move |tx| subscriptions::one(tx, &scope, id)).await
     }
 
+    async fn callback_urls(
+        &self,
+        scope: &TenantScope,
+        ids: &[SubscriptionId],
+    ) -> StoreResult<Vec<(SubscriptionId, String)>> {
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        self.0.list(move |tx| subscriptions::callback_urls(tx, &scope, &ids)).await
+    }
+
     async fn subscription_detail(
         &self,
         scope: &TenantScope,
@@ -84,6 +93,11 @@ impl ReaderStore for ReaderSql {
     async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
         let scope = scope.clone();
         self.0.list(move |tx| deliveries::detail(tx, &scope, id)).await
+    }
+
+    async fn deliveries_of(&self, scope: &TenantScope, ids: &[SagaId]) -> StoreResult<Vec<Delivery>> {
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        self.0.list(move |tx| deliveries::of_ids(tx, &scope, &ids)).await
     }
 
     async fn dead_letters(
@@ -118,9 +132,9 @@ impl ReaderStore for ReaderSql {
         self.0.list(move |tx| redrives::one(tx, &scope, id)).await
     }
 
-    async fn failing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<FailingEndpoint>> {
+    async fn failing(&self, scope: &TenantScope, each: u32) -> StoreResult<FailingEndpoints> {
         let scope = scope.clone();
-        self.0.list(move |tx| failing::list(tx, &scope, limit)).await
+        self.0.list(move |tx| failing::list(tx, &scope, each)).await
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {

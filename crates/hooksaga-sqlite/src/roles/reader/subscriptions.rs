@@ -9,7 +9,7 @@ use crate::{
     },
     session::Tx,
 };
-use hooksaga_saga::SubscriptionId;
+use hooksaga_saga::{SubscriptionId, Timestamp};
 use hooksaga_store::{Page, PageRequest, Subscription, SubscriptionFilter, TenantScope};
 use rusqlite::OptionalExtension;
 
@@ -39,6 +39,9 @@ const ONE: &str = concat!(
     subscription_columns!(),
     " FROM subscriptions WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2) AND deleted_at IS NULL"
 );
+
+const URL: &str = "/* reader.callback_url */
+SELECT callback_url FROM subscriptions WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2) AND deleted_at IS NULL";
 
 pub(super) fn list(
     tx: &Tx<'_>,
@@ -70,6 +73,7 @@ pub(super) fn list(
     filters.add_some("+active = ?", filter.active);
     filters.add_some("verified = ?", filter.verified);
     filters.add_some("(disabled_reason IS NOT NULL) = ?", filter.disabled);
+    filters.add_some("disabled_at >= ?", filter.disabled_after.map(Timestamp::as_micros));
     filters.add_fixed("deleted_at IS NULL");
     page(
         tx,
@@ -81,4 +85,18 @@ pub(super) fn list(
 
 pub(super) fn one(tx: &Tx<'_>, scope: &TenantScope, id: SubscriptionId) -> DbResult<Option<Subscription>> {
     Ok(tx.prepare(ONE)?.query_row((id.0, scope.tenant()), subscription).optional()?)
+}
+
+pub(super) fn callback_urls(
+    tx: &Tx<'_>,
+    scope: &TenantScope,
+    ids: &[SubscriptionId],
+) -> DbResult<Vec<(SubscriptionId, String)>> {
+    let mut url = tx.prepare(URL)?;
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        let text: Option<String> = url.query_row((id.0, scope.tenant()), |row| row.get(0)).optional()?;
+        found.extend(text.map(|text| (*id, text)));
+    }
+    Ok(found)
 }
