@@ -37,7 +37,7 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
 
 async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> PageResult {
     let (mut params, mut errors) = (asked.params(), FieldErrors::default());
-    let view = params.take(VIEW, &mut errors, view).unwrap_or(KeyView::Issued);
+    let view = params.take(VIEW, &mut errors, |text| view(&text)).unwrap_or(KeyView::Issued);
     let place = params.page(ListKind::Keys, errors)?;
     let keys = state.portal_keys.newest(view, place).await?;
     let views = [
@@ -72,8 +72,8 @@ const VIEW: &str = "show";
 const SESSIONS: &str = "sessions";
 const ENDED: &str = "ended";
 
-fn view(text: String) -> Result<KeyView, String> {
-    match text.as_str() {
+fn view(text: &str) -> Result<KeyView, String> {
+    match text {
         SESSIONS => Ok(KeyView::PortalSessions),
         ENDED => Ok(KeyView::Ended),
         _ => Err(format!("must be {SESSIONS} or {ENDED}")),
