@@ -38,6 +38,8 @@ async fn a_backup_of_a_running_server_is_restored_and_repeats_no_id(installation
     }
     receiver.wait_for("/good", 10, PATIENCE).await;
     let letters = letters_before(&api, &receiver).await;
+    let (gone, _) = api.verified_subscription("gone", &receiver.url("/gone")).await;
+    assert_eq!(api.send("DELETE", &format!("/v1/subscriptions/{gone}"), &[], b"").await.status, 204);
 
     // Large enough that a copy is not made between two posts.
     if installation.database_url().is_none() {

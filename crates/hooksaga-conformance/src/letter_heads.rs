@@ -133,7 +133,7 @@ pub async fn letters_are_the_same_by_whatever_they_are_listed(db: &dyn TestDatab
 }
 
 /// For servers. `repair` is what a migration after a restore does for lists: it returns how many rows were wrong.
-pub async fn lists_are_repaired_after_a_restore(db: &dyn TestDatabase, repair: impl AsyncFn() -> u64) {
+pub async fn lists_are_repaired_after_a_restore<R: AsyncFn() -> u64>(db: &dyn TestDatabase, repair: R) {
     let stores = db.stores();
     fill(&stores).await;
     let all = letters(&stores).await;

@@ -31,14 +31,14 @@ impl fmt::Display for Explanation {
 
 /// What an open delivery's subscription has to do with when it is sent.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct WaitCauses {
     /// Why the subscription keeps it waiting, if it does.
     pub(crate) held: Option<Held>,
     /// Attempts per second that the subscription allows, if they are limited.
     pub(crate) rate_limit: Option<u32>,
 }
 
-pub(crate) fn explain(detail: &DeliveryDetail, standing: Standing) -> Explanation {
+pub(crate) fn explain(detail: &DeliveryDetail, wait_causes: WaitCauses) -> Explanation {
     let delivery = &detail.delivery;
     let text = match delivery.status {
         SagaStatus::Completed => completed(delivery),
@@ -47,7 +47,7 @@ pub(crate) fn explain(detail: &DeliveryDetail, standing: Standing) -> Explanatio
             code => given_up(delivery, code.as_ref().unwrap_or(&ErrorCode::INTERNAL)),
         },
         SagaStatus::Pending | SagaStatus::InProgress | SagaStatus::PendingRetry => {
-            let next = next(detail, standing);
+            let next = next(detail, wait_causes);
             return Explanation { text: format!("{}; {}", so_far(delivery), next.text), ..next };
         }
     };
@@ -101,11 +101,10 @@ fn unsent(delivery: &Delivery, code: &ErrorCode) -> String {
 }
 
 /// What an open delivery waits for.
-fn next(detail: &DeliveryDetail, Standing { held, rate_limit }: Standing) -> Explanation {
+fn next(detail: &DeliveryDetail, WaitCauses { held, rate_limit }: WaitCauses) -> Explanation {
     let delivery = &detail.delivery;
-    let pace = rate_limit.map_or_else(String::new, |limit| {
-        format!(", at the subscription's rate limit of {limit} per second")
-    });
+    let limit = rate_limit.map(|limit| format!(", at the subscription's rate limit of {limit} per second"));
+    let pace = limit.as_deref().unwrap_or_default();
     let attempt = match delivery.attempt_count {
         0 => "the first attempt".to_owned(),
         count => format!("attempt {}", count.saturating_add(1)),
@@ -135,7 +134,11 @@ fn next(detail: &DeliveryDetail, Standing { held, rate_limit }: Standing) -> Exp
             let asked = detail.attempts.last().and_then(|last| last.retry_at);
             // Not before it, or as late as a retry may be.
             let put_off = asked.is_some_and(|asked| asked >= delivery.next_attempt_at);
-            let why = if put_off { ", put off because the endpoint asked for it (Retry-After)," } else { "" };
+            let why = match limit {
+                _ if put_off => ", put off because the endpoint asked for it (Retry-After),".to_owned(),
+                Some(limit) => format!("{limit},"),
+                None => String::new(),
+            };
             Explanation { due: Some(delivery.next_attempt_at), ..say(format!("the next{why} is")) }
         }
         None => say(format!("{attempt} is sent as soon as its turn comes{pace}")),

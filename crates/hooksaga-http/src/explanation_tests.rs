@@ -57,8 +57,8 @@ fn explain(detail: &DeliveryDetail) -> String {
 }
 
 /// Of a subscription without a rate limit.
-pub(crate) fn holding(held: Option<Held>) -> Standing {
-    Standing { held, rate_limit: None }
+pub(crate) fn holding(held: Option<Held>) -> WaitCauses {
+    WaitCauses { held, rate_limit: None }
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn an_open_delivery_says_what_it_waits_for() {
 #[test]
 fn an_open_delivery_says_what_its_subscription_and_its_endpoint_put_it_off_for() {
     use SagaStatus::{InProgress, Pending, PendingRetry};
-    let limited = Standing { held: None, rate_limit: Some(5) };
+    let limited = WaitCauses { held: None, rate_limit: Some(5) };
     assert_eq!(
         super::explain(&delivery(Pending, 0, None), limited).to_string(),
         "Nothing was sent yet; the first attempt is sent as soon as its turn comes, at the subscription's rate limit of 5 per second."
@@ -153,6 +153,9 @@ fn an_open_delivery_says_what_its_subscription_and_its_endpoint_put_it_off_for()
         retry.attempts[0].retry_at = Some(Timestamp::from_micros(DUE.as_micros() + asked));
         let why = if put_off { ", put off because the endpoint asked for it (Retry-After)," } else { "" };
         let said = explain(&retry);
+        assert!(said.ends_with(&format!("; the next{why} is due at 2026-01-31T12:00:00.123456Z.")), "{said}");
+        let said = super::explain(&retry, limited).to_string();
+        let why = if put_off { why } else { ", at the subscription's rate limit of 5 per second," };
         assert!(said.ends_with(&format!("; the next{why} is due at 2026-01-31T12:00:00.123456Z.")), "{said}");
     }
 }

@@ -340,12 +340,15 @@ impl RunningQuery {
     }
 }
 
-/// Ends a connection of the same login; false where that cannot be done. In a Galera Cluster, or where there are several
-/// hosts, another server may have been reached, where the number is that of another connection.
+/// Ends a connection of the same login; false where that cannot be done: in a Galera Cluster the number may be that of
+/// another node's connection. Where only another host can be reached, `server` is away.
 async fn kill(killers: &RolePool, server: &str, id: u32) -> StoreResult<bool> {
     killers
         .run(|mut connection| async move {
-            if cluster::may_be_node(&connection) || address(connection.opts()) != server {
+            if address(connection.opts()) != server {
+                return Err(StoreError::Unavailable("connected to another host".to_owned()).into());
+            }
+            if cluster::may_be_node(&connection) {
                 return Ok(false);
             }
             match connection.query_drop(format!("KILL {id}")).await {
@@ -358,12 +361,20 @@ async fn kill(killers: &RolePool, server: &str, id: u32) -> StoreResult<bool> {
 
 /// A connection outside the pools.
 pub(crate) async fn connect_once(hosts: Hosts) -> StoreResult<Conn> {
+    let mut refused = None;
     let mut tried = 0;
     loop {
-        let connected = connect_to(hosts.at(tried), hosts.limit()).await;
+        let error = match connect_to(hosts.at(tried), hosts.limit()).await {
+            Ok(connection) => return Ok(connection),
+            Err(error) => error,
+        };
         tried += 1;
-        if connected.is_ok() || tried == hosts.count() {
-            return connected;
+        if refused.is_none() && matches!(error, StoreError::Setup(_)) {
+            refused = Some(error.clone());
+        }
+        if tried == hosts.count() {
+            // A host that refuses says more than one that is away.
+            return Err(refused.unwrap_or(error));
         }
     }
 }

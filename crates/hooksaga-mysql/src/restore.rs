@@ -41,7 +41,7 @@ pub async fn move_ids_forward(options: ServerOptions) -> StoreResult<Vec<MovedId
         checked(connection.query_drop(sql).await)?;
         moved.push(MovedIds { table, after });
     }
-    let challenges = "/* restore.challenges */ UPDATE subscriptions SET check_number = check_number + ?";
+    let challenges = "/* restore.challenges */ UPDATE subscriptions SET check_number = check_number + ? WHERE deleted_at IS NULL";
     checked(connection.exec_drop(challenges, (ID_JUMP,)).await)?;
     checked(connection.disconnect().await)?;
     Ok(moved)

@@ -41,7 +41,7 @@ pub async fn move_ids_forward(options: ServerOptions) -> StoreResult<Vec<MovedId
         let set = checked(client.query_one(&sql, &[&sequence, &ID_JUMP]).await)?;
         moved.push(MovedIds { table, after: checked(set.try_get(0))? });
     }
-    let challenges = "/* restore.challenges */ UPDATE subscriptions SET check_number = check_number + $1";
+    let challenges = "/* restore.challenges */ UPDATE subscriptions SET check_number = check_number + $1 WHERE deleted_at IS NULL";
     checked(client.execute(challenges, &[&ID_JUMP]).await)?;
     Ok(moved)
 }

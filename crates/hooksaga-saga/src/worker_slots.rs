@@ -8,7 +8,7 @@
 //!
 //! **Answering now.** Endpoints that hang may hold all the other slots for long. Then one job at a time would be too little for
 //! an endpoint that answers, so it may take more: one job more than half of the responses that it gave a moment ago, and never
-//! the last third of the kept slots. Attempts that began a moment ago do not count as held for long, so endpoints that are
+//! the last third of the kept slots, rounded down. Attempts that began a moment ago do not count as held for long, so endpoints that are
 //! busy and begin to hang together do not take the kept slots from each other.
 
 use crate::SubscriptionId;

@@ -52,7 +52,10 @@ fn move_all(connection: &mut Connection) -> rusqlite::Result<Vec<MovedIds>> {
         transaction.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)", (&table, after))?;
         moved.push(MovedIds { table, after });
     }
-    transaction.execute("UPDATE subscriptions SET check_number = check_number + ?1", [ID_JUMP])?;
+    transaction.execute(
+        "UPDATE subscriptions SET check_number = check_number + ?1 WHERE deleted_at IS NULL",
+        [ID_JUMP],
+    )?;
     transaction.commit()?;
     Ok(moved)
 }

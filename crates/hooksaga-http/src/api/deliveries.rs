@@ -7,7 +7,7 @@ use crate::{
     body::Unread,
     cursor::ListKind,
     dto::{DeliveriesQuery, DeliveryItem, DeliveryView, PageOf, PageQuery, RequeuedSaga},
-    explanation::Standing,
+    explanation::WaitCauses,
     listing::ListRequest,
     openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
     path::Id,
@@ -60,22 +60,22 @@ pub(crate) async fn show(
 ) -> Result<Json<DeliveryView>, Problem> {
     let scope = caller.scope(None)?;
     let detail = state.reader.delivery(&scope, SagaId(id)).await?.ok_or_else(|| no_such(id))?;
-    let standing = standing(&state, &scope, &detail.delivery).await?;
-    Ok(Json(DeliveryView::new(detail, standing)))
+    let wait_causes = wait_causes(&state, &scope, &detail.delivery).await?;
+    Ok(Json(DeliveryView::new(detail, wait_causes)))
 }
 
 /// How an open delivery's subscription stands.
-pub(crate) async fn standing(
+pub(crate) async fn wait_causes(
     state: &ApiState,
     scope: &TenantScope,
     delivery: &Delivery,
-) -> StoreResult<Standing> {
+) -> StoreResult<WaitCauses> {
     if delivery.status.is_final() {
-        return Ok(Standing::default());
+        return Ok(WaitCauses::default());
     }
     Ok(match state.reader.subscription(scope, delivery.subscription_id).await? {
-        Some(subscription) => Standing { held: subscription.held(), rate_limit: subscription.rate_limit },
-        None => Standing { held: Some(Held::Deleted), rate_limit: None },
+        Some(subscription) => WaitCauses { held: subscription.held(), rate_limit: subscription.rate_limit },
+        None => WaitCauses { held: Some(Held::Deleted), rate_limit: None },
     })
 }
 

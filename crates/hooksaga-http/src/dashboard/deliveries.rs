@@ -10,11 +10,11 @@ use super::{
     words::{self, Audience},
 };
 use crate::{
-    api::deliveries::standing,
+    api::deliveries::wait_causes,
     audit,
     cursor::ListKind,
     dto::DeliveriesQuery,
-    explanation::{Standing, explain},
+    explanation::{WaitCauses, explain},
     listing::ListRequest,
     path::Id,
     problem::Problem,
@@ -123,7 +123,7 @@ async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> Pag
     let found = state.reader.delivery(&scope, SagaId(id)).await?;
     let detail = found.ok_or_else(|| no_such(id))?;
     let DeliveryDetail { delivery, attempts } = &detail;
-    let standing = standing(state, &scope, delivery).await?;
+    let wait_causes = wait_causes(state, &scope, delivery).await?;
     let again = sent_again(state, &scope, delivery).await?;
     let facts = [
         Some((
@@ -157,14 +157,14 @@ async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> Pag
             }
         }
         p.sentence {
-            (explanation(visitor.audience(), visitor.now, &detail, standing))
+            (explanation(visitor.audience(), visitor.now, &detail, wait_causes))
             @if let Some(again) = again { " It was sent again as delivery " (parts::delivery_link(visitor, again.0)) "." }
         }
         (parts::facts(facts.into_iter().flatten()))
         section.card { h2 { "Attempts" } (timeline(visitor, delivery, attempts)) }
         section.card {
             h2 { (title) }
-            @let text = for_the_customer(delivery, attempts, standing.held);
+            @let text = for_the_customer(delivery, attempts, wait_causes.held);
             pre tabindex="0" { (text) }
             button.plain type="button" data-copy=(text) hidden { (button) }
         }
@@ -236,8 +236,13 @@ pub(super) async fn resend(
 }
 
 /// What happened and what happens next, in the words of the API, and what to do about it.
-fn explanation(audience: Audience, now: Timestamp, detail: &DeliveryDetail, standing: Standing) -> Markup {
-    let (said, delivery) = (explain(detail, standing), &detail.delivery);
+fn explanation(
+    audience: Audience,
+    now: Timestamp,
+    detail: &DeliveryDetail,
+    wait_causes: WaitCauses,
+) -> Markup {
+    let (said, delivery) = (explain(detail, wait_causes), &detail.delivery);
     let waits = delivery.status == SagaStatus::Pending && said.held.is_none();
     let failed = delivery.final_error_code.as_ref().filter(|_| delivery.status != SagaStatus::Completed);
     let advice = said.held.map(|held| words::sentence(held.advice()));

@@ -3,7 +3,7 @@
 use crate::{
     cursor::ListKind,
     errors::FieldErrors,
-    explanation::{Standing, explain},
+    explanation::{WaitCauses, explain},
     listing::ListParameters,
     query::Params,
     time::{self, ApiTime},
@@ -133,9 +133,9 @@ pub(crate) struct DeliveryView {
 }
 
 impl DeliveryView {
-    pub(crate) fn new(detail: DeliveryDetail, standing: Standing) -> Self {
+    pub(crate) fn new(detail: DeliveryDetail, wait_causes: WaitCauses) -> Self {
         Self {
-            explanation: explain(&detail, standing).to_string(),
+            explanation: explain(&detail, wait_causes).to_string(),
             delivery: detail.delivery.into(),
             attempts: detail.attempts.into_iter().map(Into::into).collect(),
         }

@@ -2,7 +2,7 @@
 //!
 //! Submits that arrive while a commit runs form the next batch; when no commit runs, a submit is committed at
 //! once. So a single caller waits for one commit, and a thousand callers share one. Between the commits of many callers
-//! it rests for a moment, see [`crate::batch_rest`].
+//! it rests for a moment, see [`crate::batch_pauses`].
 //!
 //! Promises: a submit returns only after its events are durable. The events of a submit stay together in one
 //! transaction. The queue is bounded in events and bytes; beyond that a submit is refused at once with

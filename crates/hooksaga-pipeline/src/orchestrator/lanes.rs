@@ -127,6 +127,8 @@ impl Lanes {
     const CORRECT_AFTER: Duration = Duration::from_secs(30);
     /// The load is read at least every 30 s, however long that takes.
     const READ_AT_LAST: Duration = Duration::from_secs(30);
+    /// Longer than this nobody waits for a count before an endpoint counts as silent.
+    const HEARS_AT_LAST: Duration = Duration::from_secs(5);
     /// [`Self::READ_COST`] while no worker is known: one that starts beside this process says so a moment later;
     /// until then all subscriptions share [`Self::NOMINAL_SLOTS`].
     const READ_COST_UNTIL_KNOWN: u32 = 10;
@@ -294,7 +296,11 @@ impl Lanes {
         state.read = Some((began, now.saturating_duration_since(began)));
         let Some(load) = load else { return };
         state.slots = load.slots;
-        state.hears_after = if load.workers > 1 { Self::READ_AFTER } else { Duration::ZERO };
+        let next_read = now.saturating_duration_since(began) * Self::READ_COST;
+        state.hears_after = match load.workers {
+            0 | 1 => Duration::ZERO,
+            _ => next_read.clamp(Self::READ_AFTER, Self::HEARS_AT_LAST),
+        };
         let start = *state.began.get_or_insert(began);
         let lasted = began.saturating_duration_since(start);
         let all_heard = load.silence.is_none_or(|silence| silence < lasted);

@@ -8,7 +8,7 @@
 use super::{Orchestrator, lanes::Lanes};
 use crate::{DELIVERY_LOG_TARGET, Progress};
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{Move, ScheduledSaga, StoreResult};
+use hooksaga_store::{Move, ScheduledSaga, Stage, StoreResult};
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -217,13 +217,19 @@ impl Orchestrator {
     /// Learns what the workers can do and what is open. If that fails, this process goes on with what it knows.
     async fn read_load(&self, began: Instant) {
         self.lanes.load_begins();
-        let load = self.store.load().await;
+        let mut load = self.store.load().await;
         if let Err(error) = &load {
             self.metrics.store_error(NAME, error);
             tracing::warn!(%error, "cannot read the load; endpoints may be given too many or too few jobs");
         }
         if let Ok(load) = &load {
             self.signals.set_copies(load.workers);
+        }
+        if let Ok(load) = &mut load
+            && !self.signals.is_local(Stage::Worker)
+        {
+            // The components are in processes of their own: another one may schedule, too.
+            load.workers = load.workers.max(2);
         }
         self.lanes.loaded(load.ok(), began, Instant::now());
     }

@@ -33,7 +33,9 @@ impl Orchestrator {
     /// One step of a scan.
     pub async fn stranded_once(&self) -> StoreResult<Progress> {
         let after = *self.stranded.after.lock().unwrap_or_else(PoisonError::into_inner);
-        let step = self.store.schedule_stranded(after, self.stranded.beyond).await?;
+        // Jobs may exist even if it fails: sagas are moved after that.
+        let scheduled = self.store.schedule_stranded(after, self.stranded.beyond).await;
+        let step = scheduled.inspect_err(|_| self.signals.wake(Stage::Worker))?;
         // Whoever had some may have more: its page is read again.
         let next = if step.sagas > 0 { after } else { step.resume_after };
         *self.stranded.after.lock().unwrap_or_else(PoisonError::into_inner) = next;

@@ -30,7 +30,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 pub(super) struct Spacing {
     /// What the times below count from.
     began: Instant,
-    /// See [`RateLimit::space`]; only what lies ahead.
+    /// See [`RateLimit::space`]. What is past is dropped before the map grows.
     full_at: Mutex<HashMap<SubscriptionId, Timestamp>>,
 }
 
@@ -47,7 +47,9 @@ impl Spacing {
         let now = begin.after(self.began.elapsed());
         let mut all = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
         let (start, full_at) = limit.space(all.get(&id).copied(), now);
-        all.retain(|_, full_at| *full_at > now);
+        if all.len() == all.capacity() {
+            all.retain(|_, full_at| *full_at > now);
+        }
         all.insert(id, full_at);
         self.began + start.since(begin)
     }

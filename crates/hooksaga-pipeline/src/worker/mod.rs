@@ -289,8 +289,12 @@ impl Worker {
             }
             tokio::select! {
                 () = in_flight.changed() => {}
-                // Payloads may turn out to stay.
-                () = tokio::time::sleep(STRETCH), if waited => {}
+                // Payloads may turn out to stay. And jobs that are created here while every slot is taken may wait for long, too.
+                () = tokio::time::sleep(STRETCH), if waited => {
+                    if self.signals.has_new_jobs_beside(&[]) {
+                        self.signals.offer_elsewhere(Stage::Worker);
+                    }
+                }
                 () = &mut gathered, if !waited => {
                     waited = true;
                     if in_flight.claim_limits(1, now).is_none() {
