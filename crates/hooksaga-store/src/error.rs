@@ -90,8 +90,8 @@ impl StoreError {
 
 /// Splits one line that says what is the case and, after its last semicolon or colon, what to do.
 pub fn split_advice(line: &str) -> (String, Option<String>) {
-    match line.rsplit_once("; ").or_else(|| line.rsplit_once(": ")) {
-        Some((found, advice)) => (found.to_owned(), Some(advice.to_owned())),
+    match line.rfind("; ").max(line.rfind(": ")) {
+        Some(at) => (line[..at].to_owned(), Some(line[at + 2..].to_owned())),
         None => (line.to_owned(), None),
     }
 }
@@ -105,6 +105,7 @@ mod tests {
         for (line, found, advice) in [
             ("it is so: change it", "it is so", Some("change it")),
             ("a: b is c; change d", "a: b is c", Some("change d")),
+            ("x (a; b): run y", "x (a; b)", Some("run y")),
             ("it is so", "it is so", None),
         ] {
             assert_eq!(split_advice(line), (found.to_owned(), advice.map(str::to_owned)), "{line}");

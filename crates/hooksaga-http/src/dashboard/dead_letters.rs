@@ -311,10 +311,6 @@ async fn dry_run(state: &ApiState, visitor: &Visitor, asked: &Asked) -> Result<R
     let request = RequeueAllRequest::read(Object::from_body(body.as_bytes())?, &mut errors);
     let request = complete(errors, request)?;
     let scope = visitor.caller.scope(request.filter.tenant.clone())?;
-    if asked.sent().any(|(name, value)| name == "requeued" && value == "true") {
-        // What was requeued already is not sent again.
-        return Ok(RequeueTally::default());
-    }
     requeue_many(state, &scope, &request.filter.into(), request.limit, true).await
 }
 

@@ -97,7 +97,7 @@ fn table(visitor: &Visitor, asked: &Asked, keys: &[ApiKey]) -> Markup {
                     summary { "Revoke…" }
                     @if visitor.caller.key_id == Some(key.id) { span.quiet { "Your session ends with it." } }
                     form method="post" action=(format!("/keys/{}/revoke", key.id)) {
-                        (list::carried(asked.pairs()))
+                        (list::carried(asked.pairs().chain(asked.place())))
                         button.danger { "Revoke for good" }
                     }
                 } } }

@@ -389,7 +389,6 @@ impl Metrics {
         self.unwritable.lock().unwrap_or_else(PoisonError::into_inner).map(|at| at.elapsed())
     }
 
-    /// A request to the API. `route` must be the pattern that matched, never the path itself.
     /// Makes a route's failures visible before the first one, so that an alert on an increase sees it.
     pub fn know_route(&self, method: &str, route: &str) {
         let method = method_label(method);
@@ -399,6 +398,7 @@ impl Metrics {
         }
     }
 
+    /// A request to the API. `route` must be the pattern that matched, never the path itself.
     pub fn http_request(&self, method: &str, route: &str, status: u16, took: Duration) {
         let method = method_label(method);
         self.http_requests.get_or_create(&RequestLabels { method, route: route.to_owned(), status }).inc();

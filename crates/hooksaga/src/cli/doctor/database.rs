@@ -115,7 +115,11 @@ fn judge_fault(check: &'static str, RoleFault { role, fault }: &RoleFault) -> Fi
     match fault {
         Fault::Session(error) => {
             let finding = Finding::from_error(check, Verdict::Problem, error);
-            let own = finding.advice.map(|advice| format!("{advice}; otherwise ")).unwrap_or_default();
+            // These two advise to migrate, as the text below does.
+            let own = match error {
+                StoreError::Schema(_) | StoreError::Denied(_) => String::new(),
+                _ => finding.advice.map(|advice| format!("{advice}; otherwise ")).unwrap_or_default(),
+            };
             Finding::problem(
                 check,
                 format!("no session as {role}: {}", finding.found),
