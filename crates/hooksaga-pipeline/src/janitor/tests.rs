@@ -82,9 +82,9 @@ async fn removed(falls_behind: u32) -> (u64, String) {
 #[tokio::test(start_paused = true)]
 async fn it_rests_as_long_as_it_works_and_less_while_it_falls_behind() {
     let (keeps_up, _) = removed(0).await;
-    assert!((480..=500).contains(&keeps_up), "{keeps_up}");
+    assert!((480..=505).contains(&keeps_up), "{keeps_up}");
     let (falls_behind, metrics) = removed(100).await;
-    assert!((760..=800).contains(&falls_behind), "{falls_behind}");
+    assert!((760..=805).contains(&falls_behind), "{falls_behind}");
     let overdue = metrics.lines().find_map(|line| line.strip_prefix("hooksaga_history_overdue_seconds "));
     let overdue: f64 = overdue.unwrap().parse().unwrap();
     assert!((1015.0..1025.0).contains(&overdue), "{overdue}");
