@@ -1,4 +1,4 @@
-//! Care for endpoints: those that are gone or keep failing are disabled, operators are told, and rate limits are kept.
+//! Care for endpoints: those that are gone or keep failing are disabled, and operators are told.
 
 use crate::support::*;
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
@@ -7,7 +7,6 @@ use tokio::sync::Semaphore;
 on_every_back_end! {
     an_endpoint_that_is_gone_is_disabled_within_a_second,
     an_endpoint_that_keeps_failing_is_disabled_and_operators_are_told,
-    a_limited_endpoint_drains_at_its_rate_and_nobody_else_notices,
     an_endpoint_that_throttles_receives_everything_with_few_refusals,
 }
 
@@ -118,50 +117,6 @@ async fn an_endpoint_that_keeps_failing_is_disabled_and_operators_are_told(insta
     api.post("/v1/events", &json!({"event_type": "t", "tenant": "hooksaga", "payload": {}}))
         .await
         .expect(422);
-}
-
-async fn a_limited_endpoint_drains_at_its_rate_and_nobody_else_notices(installation: Installation) {
-    const RATE: u32 = 50;
-    const SECONDS: u32 = 6;
-    let mut servers = vec![installation.serve().await];
-    if installation.database_url().is_some() {
-        servers.push(installation.serve().await);
-    }
-    let receiver = Receiver::start().await;
-    let api = servers[0].api();
-    let (id, _) = api.verified_subscription("slow", &receiver.url("/slow")).await;
-    let limit = json!({"rate_limit": RATE});
-    assert_eq!(api.patch(&format!("/v1/subscriptions/{id}"), &limit).await.expect(200)["rate_limit"], RATE);
-    api.verified_subscription("quick", &receiver.url("/quick")).await;
-    let events: Vec<_> = (0..500).map(|n| json!({"event_type": "slow", "payload": n})).collect();
-    api.post("/v1/events/batch", &json!({"events": events})).await.expect(200);
-
-    let mut slowest = Duration::ZERO;
-    let began = Instant::now();
-    let mut sent = 0;
-    while began.elapsed() < Duration::from_secs(SECONDS.into()) {
-        let posted = Instant::now();
-        api.event("quick", &json!(sent)).await;
-        sent += 1;
-        receiver.wait_for("/quick", sent, PATIENCE).await;
-        slowest = slowest.max(posted.elapsed());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert!(slowest < Duration::from_secs(3), "another endpoint waited for {slowest:?}");
-
-    let times: Vec<Instant> = receiver.deliveries("/slow").iter().map(|arrival| arrival.at).collect();
-    let most = (0..times.len())
-        .map(|first| {
-            times[first..].iter().take_while(|at| **at - times[first] < Duration::from_secs(1)).count()
-        })
-        .max();
-    let allowed = RATE as usize + RATE.div_ceil(10) as usize;
-    assert!(most.unwrap_or(0) <= allowed, "{most:?} in a second");
-    // Never more than the rate; somewhat less where other tests keep the machine busy.
-    let span = (*times.last().unwrap() - times[0]).as_secs_f64();
-    let wanted = f64::from(RATE) * span;
-    let seen = times.len() as f64;
-    assert!(seen >= wanted * 0.85 && seen <= wanted + 6.0, "{seen} in {span} s");
 }
 
 /// 5 at a time, 50 ms each, the rest refused.

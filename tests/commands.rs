@@ -422,6 +422,15 @@ async fn errors_say_what_to_do() {
     assert_eq!(run(&person, &["deliveries", "show", "x"]).await.status.code(), Some(2));
     let plain = fails(&person, &["subscriptions", "add", "t", "ftp://x"]).await;
     assert!(plain.contains("callback_url"), "{plain}");
+    // A payload where the type belongs: said once, before the file is opened, not for each of its lines.
+    let swapped = run(&person, &["send", "--file", "events.ndjson", "{}"]).await;
+    assert_eq!(swapped.status.code(), Some(2));
+    assert!(stderr(&swapped).contains("an event type must be 1 to 100 characters"), "{}", stderr(&swapped));
+    for id in ["x", "0"] {
+        let revoked = run(&person, &["keys", "revoke", id]).await;
+        assert_eq!(revoked.status.code(), Some(2));
+        assert!(stderr(&revoked).contains("a positive number"), "{}", stderr(&revoked));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -72,7 +72,7 @@ async fn an_embedded_installation_is_well_before_and_while_it_runs() {
     for check in ["configuration", "database", "schema", "roles", "workers", "backlog"] {
         running.says(check, "ok", &[]);
     }
-    running.says("signing key", "untried", &["not tried"]);
+    running.says("signing key", "ok", &["secret.key opens every stored signing secret"]);
     running.says("clock", "untried", &["not tried", "NTP"]);
     for check in ["database TLS", "lease", "data folder", "disk", "open files"] {
         assert!(!running.all(check).is_empty(), "{check} was not looked at: {:#}", running.report);
@@ -86,9 +86,21 @@ async fn an_embedded_installation_is_well_before_and_while_it_runs() {
 }
 
 #[tokio::test]
+async fn an_embedded_database_that_was_only_migrated_is_well() {
+    let installation = Installation::sqlite();
+    assert!(run(&installation, &["migrate"]).await.status.success());
+    let report = Report::of(&installation).await;
+    report.ends_with(0);
+    report.says("signing key", "ok", &["not there yet", "hooksaga serve"]);
+    assert!(!installation.folder.path().join("hooksaga-data/secret.key").exists(), "nothing was created");
+}
+
+#[tokio::test]
 async fn each_thing_that_is_broken_on_an_embedded_installation_is_found() {
     let installation = Installation::sqlite();
     let server = Server::start(&installation, &["serve"]).await;
+    let subscription = json!({"event_type": "t", "callback_url": "https://shop.example/hooks"});
+    server.api().post("/v1/subscriptions", &subscription).await.expect(201);
     assert_eq!(server.terminate().await, Some(0));
     let data = installation.folder.path().join("hooksaga-data");
 
@@ -106,7 +118,12 @@ async fn each_thing_that_is_broken_on_an_embedded_installation_is_found() {
     let damaged = Report::of(&installation).await;
     damaged.says("signing key", "problem", &["not a key"]);
     assert!(!damaged.report.to_string().contains("hunter2"));
+    fs::write(data.join("secret.key"), "A".repeat(43) + "=").unwrap();
+    let another = Report::of(&installation).await;
+    another.ends_with(1);
+    another.says("signing key", "problem", &["another key"]);
     fs::write(data.join("secret.key"), key).unwrap();
+    Report::of(&installation).await.says("signing key", "ok", &["opens every stored"]);
 
     let newer = rusqlite::Connection::open(data.join("hooksaga.db")).unwrap();
     let step = "INSERT INTO schema_migrations (version, name, fingerprint, applied_at, lowest_program) \

@@ -51,6 +51,16 @@ fn every_code_block_is_run_by_a_test_or_says_why_not() {
     assert!(run > 20 && not_run < 10, "{run} and {not_run}");
 }
 
+#[test]
+fn every_error_code_is_explained() {
+    let page = text("docs/API.md");
+    let missing: Vec<_> = hooksaga_saga::ErrorCode::ALL
+        .iter()
+        .filter(|code| !page.contains(&format!("\n| `{code}` |")))
+        .collect();
+    assert!(missing.is_empty(), "docs/API.md lacks {missing:?}");
+}
+
 /// The tests' text.
 fn sources(folder: &Path) -> String {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());

@@ -134,6 +134,19 @@ async fn a_server_with_tls_can_be_asked_whether_it_is_ready() {
     assert_eq!(run(&installation, &ask).await.status.code(), Some(1));
 }
 
+/// `systemctl reload` sends it, whatever is configured.
+#[tokio::test]
+async fn a_server_without_a_certificate_goes_on_at_sighup() {
+    let server = Installation::sqlite().serve().await;
+    server.signal("HUP").await;
+    eventually("it says that there is nothing to do", || async {
+        (server.said("nothing is read again").len() == 1).then_some(())
+    })
+    .await;
+    server.api().get("/v1/me").await.expect(200);
+    assert_eq!(server.terminate().await, Some(0));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_read_again_at_sighup() {
     let installation =

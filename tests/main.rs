@@ -79,6 +79,7 @@ mod outbox_docs;
 mod page_commands;
 mod pausing;
 mod processes;
+mod rate_limits;
 mod receiver_docs;
 mod receiving;
 mod redrives;

@@ -251,6 +251,33 @@ async fn the_receiver_in_go_works() {
     assert_eq!(program.printed(), "", "no error went unnoticed");
 }
 
+/// What the block in PHP leaves to its reader.
+const PHP: &str = r#"<?php
+BLOCK
+function store_once($id, $event) {
+    file_put_contents(__DIR__ . '/stored.ndjson', json_encode([$id, $event]) . "\n", FILE_APPEND);
+}
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_receiver_in_php_works() {
+    let completed = |block: String| PHP.replace("BLOCK", &block);
+    let program = Program::start("php", "receiver.php", completed, |folder, port| {
+        let library = folder.path().join("vendor");
+        fs::create_dir(&library).unwrap();
+        fs::write(library.join("autoload.php"), text("tests/receivers/standardwebhooks.php")).unwrap();
+        // No file of settings: with what Debian and a developer's machine have set it works the same.
+        let mut command = Command::new("php");
+        command.args(["-n", "-S", &format!("127.0.0.1:{port}"), "receiver.php"]);
+        command
+    })
+    .await;
+    check(program.port, || program.stored()).await;
+    for trouble in ["Warning", "Deprecated", "Fatal", "Uncaught"] {
+        assert!(!program.printed().contains(trouble), "{}", program.printed());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_receiver_in_rust_works() {
     let compiled = text("docs/examples/receiver_axum.rs");

@@ -15,10 +15,19 @@ use crate::support::*;
 use posting::Posting;
 use processes::Cast;
 use setup::Setup;
-use std::time::Instant;
+use std::{collections::VecDeque, time::Instant};
 
-/// Everything that was accepted ends within this time after the last fault.
-const SETTLED_WITHIN: Duration = Duration::from_secs(40);
+/// Everything that was accepted ends within so many seconds after the last fault. `HOOKSAGA_TORTURE_SETTLED` allows more on a
+/// machine that has far too much else to do; the figures say how long it took.
+const SETTLED_WITHIN: u64 = 40;
+
+fn settled_within() -> Duration {
+    Duration::from_secs(setting("HOOKSAGA_TORTURE_SETTLED", SETTLED_WITHIN))
+}
+
+/// A long run has rounds of this length, and after each of them the faults stop until everything has ended. For an endpoint
+/// that throttles, more waits the longer the faults last, and so the time until all of it has ended says less and less.
+const ROUND: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sqlite() {
@@ -76,7 +85,7 @@ impl Lasting {
         }
         match self {
             Self::InATransaction => setup.locks_are_kept_for(),
-            Self::LostConnections | Self::FrozenDatabase => SETTLED_WITHIN,
+            Self::LostConnections | Self::FrozenDatabase => settled_within(),
         }
     }
 }
@@ -117,49 +126,108 @@ fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().map_or(otherwise, |text| text.parse().expect("a number"))
 }
 
-#[expect(clippy::print_stdout, reason = "the figures of a run, for whoever asked for it")]
-async fn torture(mut setup: Setup) {
+async fn torture(setup: Setup) {
     let seed = setting("HOOKSAGA_TORTURE_SEED", 1);
     let lasting = Duration::from_secs(setting("HOOKSAGA_TORTURE_SECONDS", 6));
-    let mut dice = Dice(seed);
-    let receiver = Receiver::start().await;
-    misbehave(&receiver, &mut dice);
-
-    let mut cast = Cast::start(&setup).await;
-    let mut subscriptions = Vec::new();
-    for path in ["/good", "/flaky", "/hanging"] {
-        let api = Api::new(&cast.api_addresses()[0], Some(ROOT_KEY));
-        subscriptions.push((api.verified_subscription("t", &receiver.url(path)).await.0, path));
+    let rounds = u32::try_from(lasting.as_secs() / ROUND.as_secs()).unwrap().max(1);
+    let mut run = Run::begin(setup, seed, lasting).await;
+    for round in 1..=rounds {
+        run.round(lasting * round / rounds, round == rounds).await;
     }
-    let (addresses, works) = (cast.addresses(), subscriptions[0].0);
-    let posting = Posting::start(&addresses);
+    run.check(seed).await;
+}
 
-    let began = Instant::now();
-    let mut faults = [0_u32; 5];
-    let is_long = lasting >= Lasting::FROM && setup.has_server();
-    let mut long = Lasting::ALL.into_iter().filter(|_| is_long).zip(1_u32..);
-    let mut next_long = long.next();
-    let (mut probes, mut went_on) = (Vec::new(), Vec::new());
-    while began.elapsed() < lasting || next_long.is_some() {
-        tokio::time::sleep(dice.millis(20, 250)).await;
-        if let Some((fault, number)) = next_long
-            && began.elapsed() > lasting * number / 5
-        {
-            // By itself: what is frozen or killed meanwhile would not be this fault's doing.
-            cast.recover(&setup).await;
-            let within = fault.happen(&setup).await;
-            let name = format!("{fault:?}");
-            let (probe, took) = progress::one_event_completes(&addresses, works, &name, within).await;
-            probes.push(probe);
-            went_on.push(format!("{name} {:.1} s", took.as_secs_f64()));
-            next_long = long.next();
+/// What a run has done so far.
+struct Run {
+    setup: Setup,
+    dice: Dice,
+    receiver: Receiver,
+    cast: Cast,
+    subscriptions: Vec<(i64, &'static str)>,
+    /// The lasting faults that are still to come, each with the time from which it is due.
+    to_come: VecDeque<(Lasting, Duration)>,
+    /// For so long there were faults.
+    faults_for: Duration,
+    faults: [u32; 5],
+    accepted: Vec<i64>,
+    /// How long an event took that was posted beside each lasting fault.
+    went_on: Vec<String>,
+    /// The longest time after the last fault of a round until everything had ended.
+    settled: Duration,
+}
+
+impl Run {
+    async fn begin(setup: Setup, seed: u64, lasting: Duration) -> Self {
+        let (receiver, cast) = (Receiver::start().await, Cast::start(&setup).await);
+        let mut subscriptions = Vec::new();
+        for path in ["/good", "/flaky", "/hanging"] {
+            let api = Api::new(&cast.api_addresses()[0], Some(ROOT_KEY));
+            subscriptions.push((api.verified_subscription("t", &receiver.url(path)).await.0, path));
         }
-        let fault = dice.fault(&setup);
+        let is_long = lasting >= Lasting::FROM && setup.has_server();
+        let to_come =
+            Lasting::ALL.into_iter().zip(1_u32..).map(|(fault, number)| (fault, lasting * number / 5));
+        Self {
+            setup,
+            dice: Dice(seed),
+            receiver,
+            cast,
+            subscriptions,
+            to_come: to_come.filter(|_| is_long).collect(),
+            faults_for: Duration::ZERO,
+            faults: [0; 5],
+            accepted: Vec::new(),
+            went_on: Vec::new(),
+            settled: Duration::ZERO,
+        }
+    }
+
+    /// Faults, until they have lasted for so long in all; then everything has to end.
+    async fn round(&mut self, until: Duration, is_last: bool) {
+        misbehave(&self.receiver, &mut self.dice);
+        let posting = Posting::start(&self.cast.addresses(), self.accepted.len());
+        let (began, before) = (Instant::now(), self.faults_for);
+        while self.faults_for < until || (is_last && !self.to_come.is_empty()) {
+            tokio::time::sleep(self.dice.millis(20, 250)).await;
+            if let Some((fault, _)) = self.to_come.pop_front_if(|(_, due)| self.faults_for > *due) {
+                self.one_that_lasts(fault).await;
+            }
+            self.one_that_passes().await;
+            self.cast.look_after(&self.setup).await;
+            self.faults_for = before + began.elapsed();
+        }
+        // The time until everything has ended begins here, whoever has to wait for what.
+        let stopped = Instant::now();
+        self.cast.recover(&self.setup).await;
+        // An endpoint that still throttles or hangs would be sent few requests at a time: it holds itself.
+        for path in ["/flaky", "/hanging"] {
+            self.receiver.answer(path, [Behaviour::Status(200)]);
+        }
+        let accepted = tokio::time::timeout(settled_within(), posting.stop()).await;
+        self.accepted
+            .extend(accepted.expect("what was being posted when the faults stopped is accepted in time"));
+        oracles::wait_until_settled(&self.api(), settled_within().saturating_sub(stopped.elapsed())).await;
+        self.settled = self.settled.max(stopped.elapsed());
+    }
+
+    /// By itself: what is frozen or killed meanwhile would not be this fault's doing.
+    async fn one_that_lasts(&mut self, fault: Lasting) {
+        self.cast.recover(&self.setup).await;
+        let within = fault.happen(&self.setup).await;
+        let (name, works) = (format!("{fault:?}"), self.subscriptions[0].0);
+        let (event, took) = progress::one_event_completes(&self.cast.addresses(), works, &name, within).await;
+        self.accepted.push(event);
+        self.went_on.push(format!("{name} {:.1} s", took.as_secs_f64()));
+    }
+
+    async fn one_that_passes(&mut self) {
+        let Self { setup, dice, cast, faults, .. } = self;
+        let fault = dice.fault(setup);
         faults[fault as usize] += 1;
         match fault {
             // It counts those that it killed.
-            Fault::Kill => faults[Fault::Kill as usize] += cast.kill(dice.roll(), &setup).await - 1,
-            Fault::Freeze => cast.freeze(dice.roll(), dice.millis(100, 2500), &setup).await,
+            Fault::Kill => faults[Fault::Kill as usize] += cast.kill(dice.roll(), setup).await - 1,
+            Fault::Freeze => cast.freeze(dice.roll(), dice.millis(100, 2500), setup).await,
             Fault::CutConnections => setup.cut_connections(),
             Fault::SilenceConnections => {
                 setup.silence(true);
@@ -168,32 +236,28 @@ async fn torture(mut setup: Setup) {
             }
             Fault::CrashDatabase => setup.crash(),
         }
-        cast.look_after(&setup).await;
     }
-    let faults_for = began.elapsed();
-    // The time until everything has ended begins here, whoever has to wait for what.
-    let stopped = Instant::now();
-    cast.recover(&setup).await;
-    // An endpoint that still throttles would be sent to one request at a time: it holds itself.
-    receiver.answer("/flaky", [Behaviour::Status(200)]);
-    let accepted = tokio::time::timeout(SETTLED_WITHIN, posting.stop(probes)).await;
-    let accepted = accepted.expect("what was being posted when the faults stopped is accepted in time");
-    let api = Api::new(&cast.api_addresses()[0], Some(ROOT_KEY));
-    oracles::wait_until_settled(&api, SETTLED_WITHIN.saturating_sub(stopped.elapsed())).await;
-    let settled = stopped.elapsed();
-    let [kills, freezes, cuts, silences, crashes] = faults;
-    let found = oracles::check(&api, &accepted, &subscriptions, &receiver).await;
-    println!(
-        "torture: {}, seed {seed}, {:.0} s of faults: {kills} kills, {freezes} freezes, {cuts} cuts, {silences} silences, \
-         {crashes} database crashes; {} events accepted, 0 lost, 0 results applied twice, {found}; everything had \
-         ended {:.1} s after the last fault; beside lasting faults an event took: {}",
-        setup.name(),
-        faults_for.as_secs_f64(),
-        accepted.len(),
-        settled.as_secs_f64(),
-        if went_on.is_empty() { "-".to_owned() } else { went_on.join(", ") }
-    );
-    assert!(!accepted.is_empty(), "nothing was accepted");
+
+    fn api(&self) -> Api {
+        Api::new(&self.cast.api_addresses()[0], Some(ROOT_KEY))
+    }
+
+    #[expect(clippy::print_stdout, reason = "the figures of a run, for whoever asked for it")]
+    async fn check(self, seed: u64) {
+        let [kills, freezes, cuts, silences, crashes] = self.faults;
+        let found = oracles::check(&self.api(), &self.accepted, &self.subscriptions, &self.receiver).await;
+        println!(
+            "torture: {}, seed {seed}, {:.0} s of faults: {kills} kills, {freezes} freezes, {cuts} cuts, {silences} silences, \
+             {crashes} database crashes; {} events accepted, 0 lost, 0 results applied twice, {found}; everything had \
+             ended {:.1} s after the last fault; beside lasting faults an event took: {}",
+            self.setup.name(),
+            self.faults_for.as_secs_f64(),
+            self.accepted.len(),
+            self.settled.as_secs_f64(),
+            if self.went_on.is_empty() { "-".to_owned() } else { self.went_on.join(", ") }
+        );
+        assert!(!self.accepted.is_empty(), "nothing was accepted");
+    }
 }
 
 /// Endpoints that work, fail in every way now and then, and hang now and then.

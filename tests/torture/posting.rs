@@ -17,16 +17,18 @@ const CLIENTS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(60);
 
 impl Posting {
-    pub(super) fn start(addresses: &Arc<Mutex<Vec<String>>>) -> Self {
+    /// `first`: a number beyond those of all events that were posted before.
+    pub(super) fn start(addresses: &Arc<Mutex<Vec<String>>>, first: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let posting =
-            (0..CLIENTS).map(|client| tokio::spawn(post(client, Arc::clone(addresses), Arc::clone(&stop))));
+        let posting = (0..CLIENTS)
+            .map(|client| tokio::spawn(post(client, first, Arc::clone(addresses), Arc::clone(&stop))));
         Self { posting: posting.collect(), stop }
     }
 
-    /// Posts nothing new from now on; the ids of all events that were accepted, these among them.
-    pub(super) async fn stop(self, mut accepted: Vec<i64>) -> Vec<i64> {
+    /// Posts nothing new from now on; the ids of all events that were accepted.
+    pub(super) async fn stop(self) -> Vec<i64> {
         self.stop.store(true, Ordering::SeqCst);
+        let mut accepted = Vec::new();
         for client in self.posting {
             accepted.extend(client.await.unwrap());
         }
@@ -34,10 +36,15 @@ impl Posting {
     }
 }
 
-async fn post(client: usize, addresses: Arc<Mutex<Vec<String>>>, stop: Arc<AtomicBool>) -> Vec<i64> {
+async fn post(
+    client: usize,
+    first: usize,
+    addresses: Arc<Mutex<Vec<String>>>,
+    stop: Arc<AtomicBool>,
+) -> Vec<i64> {
     let mut accepted = Vec::new();
     while !stop.load(Ordering::SeqCst) {
-        let number = accepted.len();
+        let number = first + accepted.len();
         accepted.push(accept(&addresses, client, &format!("{client}-{number}")).await);
         tokio::time::sleep(PAUSE).await;
     }

@@ -2,7 +2,7 @@
 
 use super::{
     TestDatabase,
-    fixture::{ALL, scope, tenant},
+    fixture::{ALL, asked, scope, tenant},
     rows::db_now,
 };
 use hooksaga_saga::KeyId;
@@ -55,7 +55,7 @@ pub async fn what_was_recorded_is_listed_newest_first(db: &dyn TestDatabase) {
         let page = stores.reader.audit(FIRST.of(&scope, &filter)).await.unwrap();
         page.items.into_iter().map(content).collect()
     };
-    let created = || AuditFilter { action: Some("subscription.create".to_owned()), ..AuditFilter::default() };
+    let created = || AuditFilter { action: asked("subscription.create"), ..AuditFilter::default() };
     assert_eq!(found(ALL, created()).await, [records[2].clone(), records[0].clone()]);
     assert_eq!(found(scope("acme"), created()).await, [records[0].clone()]);
     assert!(found(scope("nobody"), AuditFilter::default()).await.is_empty());

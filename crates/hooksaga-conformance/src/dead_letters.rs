@@ -3,9 +3,9 @@
 use super::{
     TestDatabase,
     fixture::{
-        ALL, AT_ONCE, DEFAULT_LIMIT, MANY, TYPE, URL, append, append_many, buried, bury_all, correlation,
-        deliver_round, letters, new_event, new_subscription, only, route, saga_in, schedule_and_mark, url,
-        verified, verified_with, verified_with_limit,
+        ALL, AT_ONCE, DEFAULT_LIMIT, MANY, TYPE, URL, append, append_many, asked, buried, bury_all,
+        correlation, deliver_round, letters, new_event, new_subscription, only, route, saga_in,
+        schedule_and_mark, url, verified, verified_with, verified_with_limit,
     },
     rows::{all_rows, changes, count, db_now, ids, saga_row},
 };
@@ -269,11 +269,11 @@ pub async fn many_are_requeued_by_filter(db: &dyn TestDatabase) {
             Box::new(move |letter| letter.subscription_id == one),
         ),
         (
-            DeadLetterFilter { event_type: Some("type.two".to_owned()), ..DeadLetterFilter::default() },
+            DeadLetterFilter { event_type: asked("type.two"), ..DeadLetterFilter::default() },
             Box::new(|letter| letter.event_type == "type.two"),
         ),
         (
-            DeadLetterFilter { final_error_code: Some("TIMEOUT".to_owned()), ..DeadLetterFilter::default() },
+            DeadLetterFilter { final_error_code: asked("TIMEOUT"), ..DeadLetterFilter::default() },
             Box::new(|letter| letter.final_error_code == ErrorCode::TIMEOUT),
         ),
         (
@@ -297,7 +297,7 @@ pub async fn many_are_requeued_by_filter(db: &dyn TestDatabase) {
     // Not a dry run: two filters together, then the rest.
     let both = DeadLetterFilter {
         subscription_id: Some(one),
-        final_error_code: Some("HTTP_500".to_owned()),
+        final_error_code: asked("HTTP_500"),
         ..DeadLetterFilter::default()
     };
     let tally = step(&stores, &request(both.clone())).await;

@@ -4,8 +4,8 @@ use super::{
     TestDatabase,
     fixture::{
         ALL, AT_ONCE, DEFAULT_LIMIT, MANY, MUCH_LATER, TOKEN, TYPE, URL, allot, append, apply, buried, claim,
-        create, create_jobs, failed, finish_claimable, leased, new_event, new_subscription, only, route,
-        saga_in, schedule_and_mark, scope, sealed, set_active, some_events, test_of, topic, verified,
+        create, create_jobs, failed, finish_claimable, leased, new_event, new_subscription, only, rotation,
+        route, saga_in, schedule_and_mark, scope, sealed, set_active, some_events, test_of, topic, verified,
         verified_with,
     },
     rows::{all_rows, count, job_row, saga_row},
@@ -55,14 +55,15 @@ pub async fn a_deleted_subscription_is_not_found(db: &dyn TestDatabase) {
         let listed = stores.reader.subscriptions(page.of(&ALL, &filter)).await.unwrap().items;
         assert_eq!(listed.iter().map(|it| it.id).collect::<Vec<_>>(), [other], "{filter:?}");
     }
-    let filter = SubscriptionFilter { callback_url: Some(URL.to_owned()), ..SubscriptionFilter::default() };
+    let filter =
+        SubscriptionFilter { callback_url: Some(super::fixture::url(URL)), ..SubscriptionFilter::default() };
     let page = PageRequest { limit: 10, before: None };
     assert!(stores.reader.subscriptions(page.of(&ALL, &filter)).await.unwrap().items.is_empty());
 
     let patch = SubscriptionPatch { active: Some(true), ..SubscriptionPatch::default() };
     assert_eq!(stores.admin.update(&ALL, id, &patch).await.unwrap(), UpdateOutcome::NotFound);
     assert_eq!(stores.admin.request_verification(&ALL, id, None).await.unwrap(), None);
-    assert!(!stores.admin.rotate_secret(&ALL, id, &sealed(2), HOUR, 5).await.unwrap());
+    assert!(!stores.admin.rotate_secret(&ALL, &rotation(id, sealed(2), HOUR)).await.unwrap());
 
     for table in ["subscription_topics", "subscription_secrets", "subscription_headers"] {
         let left = count(db, &format!("{table} WHERE subscription_id = {id}")).await;

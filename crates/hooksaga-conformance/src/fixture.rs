@@ -2,16 +2,16 @@
 
 use super::{TestDatabase, rows::saga_row};
 use hooksaga_saga::{
-    CallbackUrl, CorrelationId, DeadLetterId, ErrorCode, EventId, EventType, ExternalId, JobId, Outcome,
-    RetryPolicy, SagaId, SagaStatus, SubscriptionId, Tenant, Timestamp, Topic, Topics, apply_result,
+    CallbackUrl, CorrelationId, DeadLetterId, ErrorCode, EventId, EventType, ExternalId, Invalid, JobId,
+    Outcome, RetryPolicy, SagaId, SagaStatus, SubscriptionId, Tenant, Timestamp, Topic, Topics, apply_result,
 };
 use hooksaga_store::{
     Allotted, Appended, ApplyBatch, CheckOutcome, ClaimLimits, ClaimedBatch, CreateOutcome, DeadLetterFilter,
     Decide, EventHead, JobReport, LeaseRef, LeaseToken, Move, NewEvent, NewSubscription, PageRequest,
-    RouteLimits, Scheduled, ScheduledSaga, SealedSecret, SendTest, Stores, Subscription, SubscriptionPatch,
-    TenantScope, UpdateOutcome,
+    RouteLimits, Scheduled, ScheduledSaga, SealedSecret, SecretRotation, SendTest, Stores, Subscription,
+    SubscriptionPatch, TenantScope, UpdateOutcome,
 };
-use std::{sync::Arc, time::Duration};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 /// The event type that most cases use.
 pub(super) const TYPE: &str = "order.created";
@@ -63,6 +63,17 @@ names! {
 #[track_caller]
 pub(super) fn url(text: &str) -> CallbackUrl {
     CallbackUrl::parse(text, true).unwrap()
+}
+
+/// A new secret beside at most four older ones.
+pub(super) fn rotation(id: SubscriptionId, secret: SealedSecret, overlap: Duration) -> SecretRotation {
+    SecretRotation { subscription_id: id, secret, overlap, max_valid: 5 }
+}
+
+/// What a filter asks for.
+#[track_caller]
+pub fn asked<T: FromStr<Err = Invalid>>(text: &str) -> Option<T> {
+    Some(text.parse().unwrap())
 }
 
 /// One tenant's rows.

@@ -4,8 +4,8 @@ use super::{
     TestDatabase,
     fixture::{
         ALL, AT_ONCE, LEASE, MANY, TOKEN, TYPE, URL, append, append_many, claim, correlation, delivered,
-        expire, failed, leased, new_event, only, route, saga_in, schedule_and_mark, sealed, up_to, url,
-        verified, verified_with_limit,
+        expire, failed, leased, new_event, only, rotation, route, saga_in, schedule_and_mark, sealed, up_to,
+        url, verified, verified_with_limit,
     },
     rows::{all_rows, count, db_now, ids, job_row, jobs_of, saga_row},
 };
@@ -205,11 +205,11 @@ pub async fn secrets_come_newest_first_and_expired_ones_not_at_all(db: &dyn Test
     let subscription = verified(&stores, TYPE, URL).await;
     let admin = &stores.admin;
     assert!(
-        admin.rotate_secret(&ALL, subscription, &sealed(2), Duration::ZERO, 5).await.unwrap(),
+        admin.rotate_secret(&ALL, &rotation(subscription, sealed(2), Duration::ZERO)).await.unwrap(),
         "1 is gone"
     );
-    assert!(admin.rotate_secret(&ALL, subscription, &sealed(3), HOUR, 5).await.unwrap());
-    assert!(admin.rotate_secret(&ALL, subscription, &sealed(4), HOUR, 5).await.unwrap());
+    assert!(admin.rotate_secret(&ALL, &rotation(subscription, sealed(3), HOUR)).await.unwrap());
+    assert!(admin.rotate_secret(&ALL, &rotation(subscription, sealed(4), HOUR)).await.unwrap());
     append(&stores, new_event(TYPE)).await;
     route(&stores).await;
     schedule_and_mark(&stores).await;
@@ -370,7 +370,7 @@ pub async fn the_workers_know_the_keys_that_sealed_their_secrets(db: &dyn TestDa
     assert_eq!(stores.worker.secret_key_ids().await.unwrap(), [] as [&str; 0]);
     let subscription = verified(&stores, TYPE, URL).await;
     let other = hooksaga_store::SealedSecret { key_id: "key-2".to_owned(), ..sealed(2) };
-    stores.admin.rotate_secret(&ALL, subscription, &other, HOUR, 5).await.unwrap();
+    stores.admin.rotate_secret(&ALL, &rotation(subscription, other, HOUR)).await.unwrap();
     let mut keys = stores.worker.secret_key_ids().await.unwrap();
     keys.sort();
     assert_eq!(keys, ["key-1", "key-2"]);

@@ -9,6 +9,7 @@
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on should panic")]
 
 mod bulk_fixtures;
+mod cases;
 mod dialect;
 mod fixture;
 mod old_history;
@@ -67,6 +68,7 @@ pub mod verification;
 pub mod wakeups;
 
 pub use dialect::Dialect;
+pub use fixture::asked;
 
 use async_trait::async_trait;
 use hooksaga_store::{Rewrap, Role, StoreResult, Stores};

@@ -2,7 +2,7 @@
 
 use super::{
     TestDatabase,
-    fixture::{ALL, MANY, new_event, only, tenant, verified_for},
+    fixture::{ALL, MANY, asked, new_event, only, tenant, verified_for},
     old_history::old_saga,
     rows::{count, ids},
 };
@@ -97,15 +97,14 @@ async fn compare(stores: &Stores, subscriptions: &[SubscriptionId]) {
     let all = deliveries(stores, &ALL, &DeliveryFilter::default(), 500).await;
     assert!(all.len() >= EVENTS - 10 && all.is_sorted_by(|a, b| a.saga_id > b.saga_id), "{}", all.len());
     let middle = all[all.len() / 2].created_at;
-    let text = |text: &str| Some(text.to_owned());
     let none = DeliveryFilter::default;
     let mut filters = vec![
-        DeliveryFilter { event_type: text("rare"), ..none() },
-        DeliveryFilter { event_type: text("nothing"), ..none() },
+        DeliveryFilter { event_type: asked("rare"), ..none() },
+        DeliveryFilter { event_type: asked("nothing"), ..none() },
         DeliveryFilter { created_after: Some(middle), ..none() },
         DeliveryFilter { created_before: Some(middle), ..none() },
-        DeliveryFilter { created_before: Some(middle), event_type: text("rare"), ..none() },
-        DeliveryFilter { statuses: [SagaStatus::Completed].into(), event_type: text("rare"), ..none() },
+        DeliveryFilter { created_before: Some(middle), event_type: asked("rare"), ..none() },
+        DeliveryFilter { statuses: [SagaStatus::Completed].into(), event_type: asked("rare"), ..none() },
     ];
     for id in subscriptions {
         filters.push(DeliveryFilter { subscription_id: Some(*id), ..none() });
@@ -116,7 +115,7 @@ async fn compare(stores: &Stores, subscriptions: &[SubscriptionId]) {
             let fits = |delivery: &&Delivery| {
                 scope.includes(&delivery.tenant)
                     && filter.subscription_id.is_none_or(|id| id == delivery.subscription_id)
-                    && filter.event_type.as_ref().is_none_or(|wanted| *wanted == delivery.event_type)
+                    && filter.event_type.as_ref().is_none_or(|wanted| wanted.as_str() == delivery.event_type)
                     && filter.created_after.is_none_or(|after| delivery.created_at >= after)
                     && filter.created_before.is_none_or(|before| delivery.created_at < before)
                     && (filter.statuses.is_empty() || filter.statuses.contains(&delivery.status))
@@ -132,18 +131,18 @@ async fn compare(stores: &Stores, subscriptions: &[SubscriptionId]) {
     let middle: Timestamp = all[all.len() / 2].created_at;
     let any = EventFilter::default;
     for filter in [
-        EventFilter { event_type: text("rare"), ..any() },
-        EventFilter { event_type: text("nothing"), ..any() },
+        EventFilter { event_type: asked("rare"), ..any() },
+        EventFilter { event_type: asked("nothing"), ..any() },
         EventFilter { created_before: Some(middle), ..any() },
         EventFilter { created_after: Some(middle), ..any() },
         EventFilter { created_after: Some(middle), created_before: Some(middle), ..any() },
-        EventFilter { created_after: Some(middle), event_type: text("common"), ..any() },
-        EventFilter { created_before: Some(middle), event_type: text("rare"), ..any() },
+        EventFilter { created_after: Some(middle), event_type: asked("common"), ..any() },
+        EventFilter { created_before: Some(middle), event_type: asked("rare"), ..any() },
     ] {
         for scope in [ALL, TenantScope::One(tenant("a")), TenantScope::One(tenant("b"))] {
             let fits = |event: &&EventHead| {
                 scope.includes(&event.tenant)
-                    && filter.event_type.as_ref().is_none_or(|wanted| *wanted == event.event_type)
+                    && filter.event_type.as_ref().is_none_or(|wanted| wanted.as_str() == event.event_type)
                     && filter.created_after.is_none_or(|after| event.created_at >= after)
                     && filter.created_before.is_none_or(|before| event.created_at < before)
             };
@@ -168,7 +167,7 @@ pub async fn lists_are_the_same_however_much_of_them_is_indexed(db: &dyn TestDat
     for list in stores.list_index.lists() {
         no_step(&stores, *list, Duration::ZERO).await;
     }
-    assert!(count(db, "list_blocks").await < 40, "a row per block and value, not per delivery");
+    assert!(count(db, "list_blocks").await < 80, "a row per block and value, not per delivery");
 }
 
 pub async fn what_is_young_is_indexed_later(db: &dyn TestDatabase) {
@@ -196,7 +195,7 @@ pub async fn blocks_that_hold_nothing_are_forgotten_and_no_others(db: &dyn TestD
     // Blocks 50 and 51 held rows that are gone; something newer is indexed.
     let now = db.dialect().now();
     let entries = "INSERT INTO list_blocks (facet, value, block)
-                   VALUES (1, '7', 50), (2, 'x', 50), (3, 'y', 51), (4, 'z', 50)";
+                   VALUES (1, '7', 50), (2, 'x', 50), (3, 'y', 51), (5, 'x/y', 51), (4, 'z', 50), (6, 'x/z', 50)";
     db.execute_as_owner(entries).await.unwrap();
     let times = format!(
         "INSERT INTO list_block_times (list, block, first_at, last_at)
@@ -207,8 +206,8 @@ pub async fn blocks_that_hold_nothing_are_forgotten_and_no_others(db: &dyn TestD
     db.execute_as_owner("UPDATE list_progress SET below = 20000 WHERE list = 1").await.unwrap();
     assert_eq!(trim(50, MANY).await.blocks, 1, "only what is behind the place where it resumes");
     assert_eq!(trim(-1, MANY).await.blocks, 1);
-    assert_eq!(count(db, "list_blocks WHERE facet = 4").await, 1, "another list's");
-    assert_eq!(count(db, "list_blocks WHERE facet < 4").await, blocks);
+    assert_eq!(count(db, "list_blocks WHERE facet IN (4, 6)").await, 2, "another list's");
+    assert_eq!(count(db, "list_blocks WHERE facet NOT IN (4, 6)").await, blocks);
 
     step(&stores, IndexedList::Events, MANY).await;
     let times =

@@ -3,7 +3,7 @@
 
 use crate::{
     TestDatabase,
-    fixture::{create, new_subscription, verify},
+    fixture::{asked, create, new_subscription, verify},
     rows::count,
 };
 use async_trait::async_trait;
@@ -366,7 +366,7 @@ pub async fn a_late_commit_is_listed(db: &dyn TestDatabase, app: &mut dyn Applic
         }
     };
     let listed = async || {
-        let filter = EventFilter { event_type: Some("late".to_owned()), ..EventFilter::default() };
+        let filter = EventFilter { event_type: asked("late"), ..EventFilter::default() };
         let page = PageRequest { limit: 10, before: None };
         let found = stores.reader.events(page.of(&TenantScope::All, &filter)).await.unwrap().items;
         found.iter().map(|event| event.id).collect::<Vec<_>>()

@@ -5,7 +5,7 @@ use super::{
     fixture::{ALL, MANY, TYPE, append_many, create_jobs, new_subscription, route, verified, verified_with},
     rows::{count, db_now},
 };
-use hooksaga_saga::{RateLimit, SubscriptionId};
+use hooksaga_saga::{Lead, RateLimit, Reservation, SubscriptionId};
 use hooksaga_store::{Allotted, Move, NewSubscription, Scheduled, Starting, Stores, SubscriptionPatch};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,20 @@ async fn limited(stores: &Stores, url: &str, rate_limit: u32) -> SubscriptionId 
 async fn pass(stores: &Stores, id: SubscriptionId, jobs: u32) -> Scheduled {
     let allotted = [Allotted { subscription_id: id, jobs }];
     stores.orchestrator.create_jobs(&allotted, &|| Move::Now).await.unwrap()
+}
+
+async fn reserve(
+    stores: &Stores,
+    id: SubscriptionId,
+    limit: RateLimit,
+    jobs: u32,
+    lead: Lead,
+) -> Reservation {
+    let starting = [Starting { subscription_id: id, limit, jobs }];
+    let [reserved] = stores.worker.start_limited(&starting, lead).await.unwrap().reserved[..] else {
+        panic!("not one result for one question")
+    };
+    reserved
 }
 
 pub async fn no_more_jobs_are_created_than_the_limit_lets_through(db: &dyn TestDatabase) {
@@ -73,18 +87,18 @@ pub async fn a_bucket_that_lies_far_ahead_is_an_empty_one(db: &dyn TestDatabase)
     append_many(&stores, 5).await;
     route(&stores).await;
     assert_eq!(pass(&stores, id, 10).await.sagas.len(), 1);
-    let starting = [Starting { subscription_id: id, limit: RateLimit::per_second(2), jobs: 1 }];
-    assert_eq!(stores.worker.start_limited(&starting).await.unwrap()[0].jobs, 1);
+    let start = || reserve(&stores, id, RateLimit::per_second(2), 1, Lead::NONE);
+    assert_eq!(start().await.jobs, 1);
     let ahead = db.dialect().time(db_now(db).await.after(Duration::from_secs(3600)));
     let sql = format!("UPDATE rate_limits SET full_at = {ahead}");
     assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 2, "both gates");
 
     let held = pass(&stores, id, 10).await;
     assert_eq!((held.sagas.len(), held.limited.len()), (0, 1));
-    assert_eq!(stores.worker.start_limited(&starting).await.unwrap()[0].jobs, 0);
+    assert_eq!(start().await.jobs, 0);
     tokio::time::sleep(Duration::from_millis(900)).await;
     assert_eq!(pass(&stores, id, 10).await.sagas.len(), 1);
-    assert_eq!(stores.worker.start_limited(&starting).await.unwrap()[0].jobs, 1);
+    assert_eq!(start().await.jobs, 1);
 }
 
 /// Two processes that admit as fast as they can.
@@ -114,16 +128,41 @@ pub async fn two_processes_together_keep_the_limit(db: &dyn TestDatabase) {
 pub async fn starts_are_counted_across_processes(db: &dyn TestDatabase) {
     const RATE: u32 = 100;
     let (first, second) = (db.stores(), db.second_instance().await);
-    let id = SubscriptionId(17);
-    let wanted = [Starting { subscription_id: id, limit: RateLimit::per_second(RATE), jobs: 50 }];
+    let (id, limit) = (SubscriptionId(17), RateLimit::per_second(RATE));
+    let start = |stores| reserve(stores, id, limit, 50, Lead::NONE);
     let began = Instant::now();
-    let (a, b) = tokio::join!(first.worker.start_limited(&wanted), second.worker.start_limited(&wanted));
-    let (a, b) = (a.unwrap(), b.unwrap());
+    let (a, b) = tokio::join!(start(&first), start(&second));
     let took = began.elapsed();
-    let most = 9.0 + f64::from(RATE) * took.as_secs_f64();
-    let started = f64::from(a[0].jobs + b[0].jobs);
-    assert!(started >= 8.0 && started <= most, "{started} started in {took:?}");
-    let left = first.worker.start_limited(&wanted).await.unwrap()[0];
+    let most = 6.0 + f64::from(RATE) * took.as_secs_f64();
+    let started = f64::from(a.jobs + b.jobs);
+    assert!(started >= 6.0 && started <= most, "{started} started in {took:?}");
+    let left = start(&first).await;
     assert!(left.wait > Duration::ZERO && left.wait <= Duration::from_millis(10), "{left:?}");
-    assert_eq!(first.worker.start_limited(&[]).await.unwrap(), []);
+    assert!(first.worker.start_limited(&[], Lead::NONE).await.unwrap().reserved.is_empty());
+}
+
+/// What one process reserves ahead, another one neither takes nor forgets, however far ahead it asks itself.
+pub async fn starts_are_counted_for_their_moments(db: &dyn TestDatabase) {
+    let (first, second) = (db.stores(), db.second_instance().await);
+    let (id, limit) = (SubscriptionId(18), RateLimit::per_second(2));
+    let seconds = Duration::from_secs;
+    let ahead = reserve(&first, id, limit, 50, Lead::new(seconds(2))).await;
+    // From 2 s to 4 s from now, and the burst.
+    assert_eq!((ahead.jobs, ahead.last), (5, Duration::from_millis(1_750)));
+    let now = reserve(&second, id, limit, 50, Lead::NONE).await;
+    assert_eq!((now.jobs, now.full_at), (0, ahead.full_at));
+    assert!(now.wait > seconds(2) && now.wait <= Duration::from_millis(4_250), "{now:?}");
+    let beside = reserve(&second, id, limit, 50, Lead::MOST).await;
+    assert!(beside.jobs >= 8 && beside.full_at > ahead.full_at, "the seconds after those: {beside:?}");
+}
+
+/// A process can tell at which moment of its own clock it was at which moment of the database's.
+pub async fn the_clock_of_a_start_lies_between_question_and_answer(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let (earliest, asked) = (db_now(db).await, Instant::now());
+    let clock = stores.worker.start_limited(&[], Lead::NONE).await.unwrap().clock;
+    // SQLite's statements know the time to the millisecond.
+    let (answered, latest) = (Instant::now(), db_now(db).await.after(Duration::from_millis(1)));
+    assert!(asked <= clock.asked && clock.asked <= clock.answered && clock.answered <= answered);
+    assert!(earliest <= clock.time && clock.time <= latest, "{earliest:?} {clock:?} {latest:?}");
 }

@@ -180,10 +180,8 @@ pub async fn dead_letters_that_match_are_sent_again_once(db: &dyn TestDatabase) 
     let requeued = count(db, "webhook_delivery_sagas WHERE generation = 1").await;
     a_moment_later(db).await;
 
-    let filter = DeadLetterFilter {
-        final_error_code: Some(ErrorCode::TIMEOUT.as_str().to_owned()),
-        ..DeadLetterFilter::default()
-    };
+    let filter =
+        DeadLetterFilter { final_error_code: Some(ErrorCode::TIMEOUT), ..DeadLetterFilter::default() };
     let redrive = start(&stores, &ALL, &RedriveWork::DeadLetters(filter)).await;
     to_the_end(&stores, limits(3, 1)).await;
     let done = one(&stores, redrive.id).await;
@@ -213,7 +211,7 @@ pub async fn a_tenants_redrive_takes_blocked_addresses_for_unknown_names(db: &dy
         (ALL, ErrorCode::BLOCKED_ADDRESS, (1, 0, 1)),
         (ALL, ErrorCode::DNS_FAILED, (1, 0, 1)),
     ] {
-        let final_error_code = Some(code.as_str().to_owned());
+        let final_error_code = Some(code.clone());
         let filter = DeadLetterFilter { final_error_code, ..DeadLetterFilter::default() };
         let redrive = start(&stores, &who, &RedriveWork::DeadLetters(filter)).await;
         to_the_end(&stores, limits(2, 2)).await;

@@ -3,8 +3,8 @@
 use super::{
     TestDatabase,
     fixture::{
-        ALL, DEFAULT_LIMIT, MANY, TYPE, URL, append, append_many, bury_all, new_event, new_subscription,
-        route, scope, set_active, tenant, verified_with, verified_with_limit,
+        ALL, DEFAULT_LIMIT, MANY, TYPE, URL, append, append_many, asked, bury_all, new_event,
+        new_subscription, route, scope, set_active, tenant, verified_with, verified_with_limit,
     },
     rows::{all_rows, count},
 };
@@ -81,7 +81,7 @@ pub async fn a_step_that_finds_nothing_resumes_behind_what_it_saw(db: &dyn TestD
     append(&stores, new_event("rare.type")).await;
     route(&stores).await;
     bury_all(&stores, ErrorCode::TIMEOUT).await;
-    let filter = DeadLetterFilter { event_type: Some("rare.type".to_owned()), ..DeadLetterFilter::default() };
+    let filter = DeadLetterFilter { event_type: asked("rare.type"), ..DeadLetterFilter::default() };
     let step = RequeueStep { filter, ..bounded(3, 3) };
     let first = stores.dead_letters.requeue_step(&ALL, &step).await.unwrap();
     assert_eq!((first.requeued, first.skipped, first.resume_after), (0, 0, Some(letters[2])));

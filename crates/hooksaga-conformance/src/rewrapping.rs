@@ -1,8 +1,11 @@
 //! Secrets are encrypted with another key while a server runs.
 
-use super::{TestDatabase, fixture::new_subscription};
+use super::{
+    TestDatabase,
+    fixture::{new_subscription, rotation},
+};
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{Rewrap, SealedSecret, StoreError, StoreResult, Stores, TenantScope};
+use hooksaga_store::{Rewrap, SealedSecret, SecretRotation, StoreError, StoreResult, Stores, TenantScope};
 use std::time::Duration;
 
 fn sealed(key_id: &str, n: u8) -> SealedSecret {
@@ -46,7 +49,16 @@ pub async fn everything_is_sealed_with_the_new_key_and_again_is_nothing(db: &dyn
 
     // Once it has expired nobody opens it any more, and it blocks nothing.
     let (last, secret) = (SubscriptionId(152), sealed("old", 151));
-    assert!(stores.admin.rotate_secret(&TenantScope::All, last, &secret, Duration::ZERO, 2).await.unwrap());
+    assert!(
+        stores
+            .admin
+            .rotate_secret(
+                &TenantScope::All,
+                &SecretRotation { max_valid: 2, ..rotation(last, secret, Duration::ZERO) }
+            )
+            .await
+            .unwrap()
+    );
     assert_eq!(db.rewrap(rewrap).await.unwrap(), 1);
     assert_eq!(db.rewrap(rewrap).await.unwrap(), 0);
 }

@@ -10,7 +10,9 @@ use super::{
     rows::{changes, count, ids},
 };
 use hooksaga_saga::{EventId, SubscriptionId};
-use hooksaga_store::{Examined, LargeEvent, RouteBatch, RouteLimits, RoutedEvent, SmallLimits, Stores};
+use hooksaga_store::{
+    Examined, LargeEvent, ListedLimits, RouteBatch, RouteLimits, RoutedEvent, SmallLimits, Stores,
+};
 use std::collections::HashSet;
 use tokio::task::JoinSet;
 
@@ -93,9 +95,13 @@ pub async fn events_behind_the_limit_are_not_touched(db: &dyn TestDatabase) {
     assert_eq!(count(db, "webhook_delivery_sagas").await, 12);
 }
 
+fn at_most(sagas: u32) -> ListedLimits {
+    ListedLimits { sagas, default_limit: DEFAULT_LIMIT }
+}
+
 async fn small(stores: &Stores, events: &[EventId], each: u32, sagas: u32) -> Examined {
-    let limits = SmallLimits { each, sagas };
-    let examined = stores.router.route_small(events, limits, DEFAULT_LIMIT).await.unwrap();
+    let limits = SmallLimits { each, sagas, default_limit: DEFAULT_LIMIT };
+    let examined = stores.router.route_small(events, limits).await.unwrap();
     assert!(examined.routed.is_sorted_by_key(|event| event.event_id));
     assert!(examined.routed.iter().all(|event| event.complete && event.sagas.len() <= each as usize));
     examined
@@ -137,7 +143,7 @@ pub async fn small_events_are_let_past_a_crowd(db: &dyn TestDatabase) {
     assert_eq!(small(&stores, &[], 2, 100).await, Examined::default());
 
     // Few may be left of an event that was begun.
-    let step = stores.router.route_listed(&[begun, untouched], 3, DEFAULT_LIMIT).await.unwrap();
+    let step = stores.router.route_listed(&[begun, untouched], at_most(3)).await.unwrap();
     assert_eq!(step.events.first().map(|event| (event.event_id, event.complete)), Some((begun, false)));
     assert_eq!(reached(&step.events), crowd[..3]);
     let rest = small(&stores, &[begun, untouched], 2, 100).await;
@@ -168,7 +174,7 @@ pub async fn a_turn_routes_the_listed_events_in_order(db: &dyn TestDatabase) {
     let subscriptions = subscribers(&stores, 4).await;
     let events = append_many(&stores, 4).await;
     let listed = [events[1], events[3], EventId(events[3].0 + 1000)];
-    let turn = async || stores.router.route_listed(&listed, 3, DEFAULT_LIMIT).await.unwrap().events;
+    let turn = async || stores.router.route_listed(&listed, at_most(3)).await.unwrap().events;
     let mut routed = Vec::new();
     for _ in 0..4 {
         let step = turn().await;
@@ -181,7 +187,7 @@ pub async fn a_turn_routes_the_listed_events_in_order(db: &dyn TestDatabase) {
         ids(db, "SELECT event_id FROM unrouted_events ORDER BY event_id").await,
         [events[0].0, events[2].0]
     );
-    assert_eq!(stores.router.route_listed(&[], 3, DEFAULT_LIMIT).await.unwrap(), RouteBatch::default());
+    assert_eq!(stores.router.route_listed(&[], at_most(3)).await.unwrap(), RouteBatch::default());
 }
 
 pub async fn the_queue_is_listed_in_order_behind_an_event(db: &dyn TestDatabase) {
@@ -210,7 +216,7 @@ pub async fn what_another_router_routes_is_passed_over(db: &dyn TestDatabase) {
             let mut made = Vec::new();
             for _ in 0..60 {
                 let mut routed = small(&stores, &events, 2, 5).await.routed;
-                routed.extend(stores.router.route_listed(&events, 7, DEFAULT_LIMIT).await.unwrap().events);
+                routed.extend(stores.router.route_listed(&events, at_most(7)).await.unwrap().events);
                 for event in routed {
                     made.extend(event.sagas.iter().map(|saga| (event.event_id, saga.subscription_id)));
                 }

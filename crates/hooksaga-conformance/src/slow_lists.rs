@@ -31,7 +31,7 @@ pub async fn lists_without_matches_delay_nobody(db: &dyn TestDatabase) {
         let (reader, over, asked) = (stores.reader.clone(), over.clone(), asked.clone());
         clients.spawn(async move {
             let none =
-                DeliveryFilter { event_type: Some("no.such.type".to_owned()), ..DeliveryFilter::default() };
+                DeliveryFilter { event_type: "no.such.type".parse().ok(), ..DeliveryFilter::default() };
             while !over.load(Ordering::Relaxed) {
                 match reader.deliveries(PageRequest { limit: 500, before: None }.of(&ALL, &none)).await {
                     Ok(page) => assert!(page.items.is_empty()),

@@ -2,7 +2,9 @@
 
 use super::{
     TestDatabase,
-    fixture::{ALL, MANY, TYPE, URL, create, new_subscription, only, sealed, topics, url, verified, verify},
+    fixture::{
+        ALL, MANY, TYPE, URL, create, new_subscription, only, rotation, sealed, topics, url, verified, verify,
+    },
     rows::{all_rows, count, db_now, ids},
 };
 use hooksaga_saga::{DisabledReason, SubscriptionId};
@@ -178,7 +180,7 @@ pub async fn an_unknown_subscription_is_not_found(db: &dyn TestDatabase) {
         assert_eq!(stores.admin.update(&ALL, unknown, &patch).await.unwrap(), UpdateOutcome::NotFound);
     }
     assert_eq!(stores.admin.request_verification(&ALL, unknown, None).await.unwrap(), None);
-    assert!(!stores.admin.rotate_secret(&ALL, unknown, &sealed(1), HOUR, 5).await.unwrap());
+    assert!(!stores.admin.rotate_secret(&ALL, &rotation(unknown, sealed(1), HOUR)).await.unwrap());
     assert_eq!(count(db, "subscription_secrets").await, 0);
     assert_eq!(stores.reader.subscription(&ALL, unknown).await.unwrap(), None);
 }
@@ -232,7 +234,7 @@ pub async fn older_secrets_stay_valid_for_the_overlap(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
     let before = db_now(db).await;
-    assert!(stores.admin.rotate_secret(&ALL, id, &sealed(2), HOUR, 5).await.unwrap());
+    assert!(stores.admin.rotate_secret(&ALL, &rotation(id, sealed(2), HOUR)).await.unwrap());
     assert_eq!(valid_secrets(&stores, id).await, [2, 1]);
     let expires = format!(
         "SELECT {} FROM subscription_secrets WHERE expires_at IS NOT NULL",
@@ -242,12 +244,12 @@ pub async fn older_secrets_stay_valid_for_the_overlap(db: &dyn TestDatabase) {
     let expected = before.after(HOUR).as_micros();
     assert!((expected..expected + 60_000_000).contains(&first), "{first} is not an hour from {before:?}");
 
-    assert!(stores.admin.rotate_secret(&ALL, id, &sealed(3), 24 * HOUR, 5).await.unwrap());
+    assert!(stores.admin.rotate_secret(&ALL, &rotation(id, sealed(3), 24 * HOUR)).await.unwrap());
     assert_eq!(valid_secrets(&stores, id).await, [3, 2, 1]);
     let oldest = format!("{expires} ORDER BY id");
     assert_eq!(ids(db, &oldest).await[0], first, "a later rotation does not prolong an older secret");
 
-    assert!(stores.admin.rotate_secret(&ALL, id, &sealed(4), Duration::ZERO, 5).await.unwrap());
+    assert!(stores.admin.rotate_secret(&ALL, &rotation(id, sealed(4), Duration::ZERO)).await.unwrap());
     assert_eq!(valid_secrets(&stores, id).await, [4]);
     assert_eq!(count(db, "subscription_secrets WHERE expires_at IS NULL").await, 1);
 }
@@ -258,7 +260,7 @@ pub async fn a_sixth_secret_drops_the_oldest(db: &dyn TestDatabase) {
     let bystander = create(&stores, &new_subscription(TYPE, "https://other.example/")).await.id;
     verify(&stores, bystander).await;
     for n in 2..=7 {
-        assert!(stores.admin.rotate_secret(&ALL, id, &sealed(n), HOUR, 5).await.unwrap());
+        assert!(stores.admin.rotate_secret(&ALL, &rotation(id, sealed(n), HOUR)).await.unwrap());
         let expected: Vec<u8> = (1..=n).rev().take(5).collect();
         assert_eq!(valid_secrets(&stores, id).await, expected);
     }
@@ -273,7 +275,7 @@ pub async fn the_keys_that_sealed_the_secrets_are_known(db: &dyn TestDatabase) {
     let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
     create(&stores, &new_subscription(TYPE, "https://other.example/")).await;
     let other = SealedSecret { key_id: "key-2".to_owned(), ..sealed(2) };
-    stores.admin.rotate_secret(&ALL, id, &other, HOUR, 5).await.unwrap();
+    stores.admin.rotate_secret(&ALL, &rotation(id, other, HOUR)).await.unwrap();
     for mut keys in
         [stores.admin.secret_key_ids().await.unwrap(), stores.verifier.secret_key_ids().await.unwrap()]
     {
@@ -286,7 +288,7 @@ pub async fn the_key_of_an_expired_secret_is_of_no_interest(db: &dyn TestDatabas
     let stores = db.stores();
     let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
     let other = SealedSecret { key_id: "key-2".to_owned(), ..sealed(2) };
-    stores.admin.rotate_secret(&ALL, id, &other, Duration::ZERO, 5).await.unwrap();
+    stores.admin.rotate_secret(&ALL, &rotation(id, other, Duration::ZERO)).await.unwrap();
     assert_eq!(count(db, "subscription_secrets").await, 2);
     for keys in [
         stores.admin.secret_key_ids().await.unwrap(),

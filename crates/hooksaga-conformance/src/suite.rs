@@ -6,7 +6,7 @@
 #[macro_export]
 macro_rules! conformance_suite {
     ($fresh:path) => {
-        $crate::conformance_cases! { $fresh;
+        $crate::conformance_cases! { conformance, [$crate], $fresh;
             ingest {
                 an_event_is_appended_and_queued_for_routing,
                 an_empty_batch_is_nothing,
@@ -231,6 +231,8 @@ macro_rules! conformance_suite {
                 a_bucket_that_lies_far_ahead_is_an_empty_one,
                 two_processes_together_keep_the_limit,
                 starts_are_counted_across_processes,
+                starts_are_counted_for_their_moments,
+                the_clock_of_a_start_lies_between_question_and_answer,
             }
             delivery_items {
                 a_delivery_shows_its_event_and_where_it_goes,
@@ -486,23 +488,6 @@ macro_rules! conformance_suite {
                 an_event_for_thousands_is_routed_in_bounded_steps,
                 a_backlog_that_cannot_run_is_not_visited,
             }
-        }
-    };
-}
-
-/// Expands the list; not for use elsewhere.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! conformance_cases {
-    ($fresh:path; $($subject:ident { $($case:ident),+ $(,)? })+) => {
-        mod conformance {
-            $(mod $subject {
-                $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $case() {
-                    let db = $fresh().await;
-                    $crate::run(Box::pin($crate::$subject::$case(&db))).await;
-                })+
-            })+
         }
     };
 }

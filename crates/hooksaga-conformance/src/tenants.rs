@@ -3,17 +3,17 @@
 use super::{
     TestDatabase,
     fixture::{
-        ALL, AT_ONCE, DEFAULT_LIMIT, MANY, TOKEN, TYPE, URL, append, bury_all, claim, correlation, create,
-        deliver_round, external_id, new_event, new_subscription, only, route, schedule_and_mark, scope,
-        sealed, some_events, tenant, topic, url, verified_for, verified_with,
+        ALL, AT_ONCE, DEFAULT_LIMIT, MANY, TOKEN, TYPE, URL, append, asked, bury_all, claim, correlation,
+        create, deliver_round, external_id, new_event, new_subscription, only, rotation, route,
+        schedule_and_mark, scope, sealed, some_events, tenant, topic, url, verified_for, verified_with,
     },
     rows::{all_rows, count},
 };
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SagaStatus, SubscriptionId};
 use hooksaga_store::{
-    Allotted, Appended, CreateOutcome, DeadLetterFilter, DeliveryFilter, EventFilter, Gauges, NewEvent,
+    Allotted, Appended, CreateOutcome, DeadLetterFilter, DeliveryFilter, EventFilter, NewEvent,
     NewSubscription, PageRequest, RequeueOutcome, RequeueStep, Stores, SubscriptionFilter, SubscriptionPatch,
-    TenantGauges, TenantScope, UpdateOutcome,
+    TenantGauges, UpdateOutcome,
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -175,7 +175,8 @@ pub async fn a_foreign_subscription_does_not_exist(db: &dyn TestDatabase) {
             assert_eq!(stores.admin.update(&foreign, id, patch).await.unwrap(), UpdateOutcome::NotFound);
         }
         assert_eq!(stores.admin.request_verification(&foreign, id, None).await.unwrap(), None);
-        let rotated = stores.admin.rotate_secret(&foreign, id, &sealed(9), Duration::ZERO, 5).await.unwrap();
+        let rotated =
+            stores.admin.rotate_secret(&foreign, &rotation(id, sealed(9), Duration::ZERO)).await.unwrap();
         assert!(!rotated);
     }
     for (table, before) in tables.iter().zip(before) {
@@ -184,7 +185,7 @@ pub async fn a_foreign_subscription_does_not_exist(db: &dyn TestDatabase) {
     let own = scope(ACME);
     assert!(stores.reader.subscription(&own, id).await.unwrap().is_some());
     assert!(stores.admin.request_verification(&own, id, None).await.unwrap().is_some());
-    assert!(stores.admin.rotate_secret(&own, id, &sealed(9), Duration::ZERO, 5).await.unwrap());
+    assert!(stores.admin.rotate_secret(&own, &rotation(id, sealed(9), Duration::ZERO)).await.unwrap());
     let outcome = stores.admin.update(&own, id, &patch).await.unwrap();
     let UpdateOutcome::Updated(updated) = outcome else { panic!("{outcome:?}") };
     assert_eq!((updated.tenant.as_str(), updated.description.as_deref()), (ACME, Some("mine now")));
@@ -243,15 +244,14 @@ pub async fn a_requeue_of_many_stays_within_the_tenant(db: &dyn TestDatabase) {
 pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
     let stores = db.stores();
     let (acme, rival) = two_tenants(&stores).await;
-    let text = |text: &str| Some(text.to_owned());
     for (name, own, other) in [(ACME, &acme, &rival), (RIVAL, &rival, &acme)] {
         let scope = &scope(name);
         let none = EventFilter::default;
         for (filter, expected) in [
             (none(), newest(&own.events)),
-            (EventFilter { event_type: text(TYPE), ..none() }, newest(&own.events)),
-            (EventFilter { external_id: text("x-1"), ..none() }, vec![own.events[1]]),
-            (EventFilter { correlation_id: text("correlation-1"), ..none() }, newest(&own.events)),
+            (EventFilter { event_type: asked(TYPE), ..none() }, newest(&own.events)),
+            (EventFilter { external_id: asked("x-1"), ..none() }, vec![own.events[1]]),
+            (EventFilter { correlation_id: asked("correlation-1"), ..none() }, newest(&own.events)),
         ] {
             let found = stores.reader.events(PAGE.of(scope, &filter)).await.unwrap().items;
             assert_eq!(found.iter().map(|event| event.id).collect::<Vec<_>>(), expected, "{name} {filter:?}");
@@ -285,7 +285,7 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
             (
                 DeliveryFilter {
                     statuses: [SagaStatus::DeadLettered].into(),
-                    event_type: text(TYPE),
+                    event_type: asked(TYPE),
                     ..none()
                 },
                 vec![own.sagas[1]],
@@ -318,9 +318,9 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
             (DeliveryFilter { subscription_id: Some(other.subscription), ..none() }, vec![]),
             (DeliveryFilter { event_id: Some(own.events[0]), ..none() }, vec![own.sagas[0]]),
             (DeliveryFilter { event_id: Some(other.events[0]), ..none() }, vec![]),
-            (DeliveryFilter { event_type: text(TYPE), ..none() }, newest(&own.sagas)),
-            (DeliveryFilter { external_id: text("x-2"), ..none() }, vec![own.sagas[2]]),
-            (DeliveryFilter { correlation_id: text("correlation-1"), ..none() }, newest(&own.sagas)),
+            (DeliveryFilter { event_type: asked(TYPE), ..none() }, newest(&own.sagas)),
+            (DeliveryFilter { external_id: asked("x-2"), ..none() }, vec![own.sagas[2]]),
+            (DeliveryFilter { correlation_id: asked("correlation-1"), ..none() }, newest(&own.sagas)),
         ] {
             let found = stores.reader.deliveries(PAGE.of(scope, &filter)).await.unwrap().items;
             let found: Vec<_> = found.iter().map(|delivery| delivery.saga_id).collect();
@@ -331,14 +331,14 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
             (none(), vec![own.letter]),
             (DeadLetterFilter { subscription_id: Some(own.subscription), ..none() }, vec![own.letter]),
             (DeadLetterFilter { subscription_id: Some(other.subscription), ..none() }, vec![]),
-            (DeadLetterFilter { event_type: text(TYPE), ..none() }, vec![own.letter]),
+            (DeadLetterFilter { event_type: asked(TYPE), ..none() }, vec![own.letter]),
             (
-                DeadLetterFilter { final_error_code: text("TIMEOUT"), requeued: Some(false), ..none() },
+                DeadLetterFilter { final_error_code: asked("TIMEOUT"), requeued: Some(false), ..none() },
                 vec![own.letter],
             ),
             (DeadLetterFilter { requeued: Some(true), ..none() }, vec![]),
-            (DeadLetterFilter { event_type: text(TYPE), requeued: Some(false), ..none() }, vec![own.letter]),
-            (DeadLetterFilter { event_type: text("another"), requeued: Some(false), ..none() }, vec![]),
+            (DeadLetterFilter { event_type: asked(TYPE), requeued: Some(false), ..none() }, vec![own.letter]),
+            (DeadLetterFilter { event_type: asked("another"), requeued: Some(false), ..none() }, vec![]),
         ] {
             let found = stores.reader.dead_letters(PAGE.of(scope, &filter)).await.unwrap().items;
             assert_eq!(
@@ -351,7 +351,7 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
         for filter in [
             none(),
             SubscriptionFilter { event_type: Some(topic(TYPE)), ..none() },
-            SubscriptionFilter { callback_url: text(URL), ..none() },
+            SubscriptionFilter { callback_url: Some(url(URL)), ..none() },
             SubscriptionFilter { active: Some(true), verified: Some(true), ..none() },
         ] {
             let found = stores.reader.subscriptions(PAGE.of(scope, &filter)).await.unwrap().items;
@@ -375,17 +375,12 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
     assert_eq!(nobody, []);
 }
 
-async fn tenant_gauges(stores: &Stores, scope: &TenantScope) -> TenantGauges {
-    match stores.reader.stats(scope).await.unwrap().gauges {
-        Gauges::Tenant(gauges) => gauges,
-        Gauges::Server(gauges) => panic!("the server's: {gauges:?}"),
-    }
-}
-
 pub async fn statistics_count_the_tenants_own_only(db: &dyn TestDatabase) {
     let stores = db.stores();
     let (acme, rival) = two_tenants(&stores).await;
-    assert_eq!(tenant_gauges(&stores, &scope("nobody")).await, TenantGauges::default());
+    let tenant_gauges = async |tenant: &str| stores.reader.tenant_gauges(tenant).await.unwrap();
+    assert_eq!(tenant_gauges("nobody").await, TenantGauges::default());
+    assert_eq!(stores.reader.stats(&scope("nobody")).await.unwrap().oldest_due_age_micros, 0);
     for (name, own) in [(ACME, &acme), (RIVAL, &rival)] {
         let stats = stores.reader.stats(&scope(name)).await.unwrap();
         let counts = only(stats.subscriptions);
@@ -395,8 +390,8 @@ pub async fn statistics_count_the_tenants_own_only(db: &dyn TestDatabase) {
             (sum.0 + minute.delivered, sum.1 + minute.failed, sum.2 + minute.dead_lettered)
         });
         assert_eq!(sums, (1, 1, 1), "{name}");
-        let Gauges::Tenant(gauges) = stats.gauges else { panic!("{:?}", stats.gauges) };
-        assert!((1..60_000_000).contains(&gauges.oldest_due_age_micros), "{gauges:?}");
+        assert!((1..60_000_000).contains(&stats.oldest_due_age_micros), "{}", stats.oldest_due_age_micros);
+        let gauges = tenant_gauges(name).await;
         assert_eq!((gauges.pending_sagas, gauges.in_progress_sagas, gauges.held_sagas), (1, 0, 0));
     }
     super::fixture::create_jobs(&stores, &[Allotted { subscription_id: rival.subscription, jobs: 1 }]).await;
@@ -404,12 +399,11 @@ pub async fn statistics_count_the_tenants_own_only(db: &dyn TestDatabase) {
     super::fixture::set_active(&stores, rival.subscription, false).await;
     let held = TenantGauges { held_sagas: 1, ..TenantGauges::default() };
     let of_acme = TenantGauges { pending_sagas: 1, ..held };
-    assert_eq!(tenant_gauges(&stores, &scope(ACME)).await, of_acme);
+    assert_eq!(tenant_gauges(ACME).await, of_acme);
     let of_rival = TenantGauges { in_progress_sagas: 1, ..held };
-    assert_eq!(tenant_gauges(&stores, &scope(RIVAL)).await, of_rival);
-    let stats = stores.reader.stats(&ALL).await.unwrap();
-    assert!(matches!(stats.gauges, Gauges::Server(gauges) if gauges.held_sagas == 2), "{:?}", stats.gauges);
-    assert_eq!(stats.subscriptions.len(), 2);
+    assert_eq!(tenant_gauges(RIVAL).await, of_rival);
+    assert_eq!(stores.reader.gauges().await.unwrap().held_sagas, 2);
+    assert_eq!(stores.reader.stats(&ALL).await.unwrap().subscriptions.len(), 2);
 }
 
 pub async fn a_tenants_name_is_never_left_out(db: &dyn TestDatabase) {

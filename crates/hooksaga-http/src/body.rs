@@ -12,7 +12,7 @@ use axum::{
     extract::{FromRequest, Request},
 };
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
 use http_body_util::BodyExt;
 use std::{
     pin::Pin,
@@ -174,7 +174,7 @@ impl Unread {
 
     /// The body of a route that needs one.
     pub(crate) async fn json(self, limit: usize, budget: &BodyBudget) -> Result<ReadBody, Problem> {
-        check_content_type(&self.headers)?;
+        check_media(&self.headers)?;
         self.read_in_time(limit, budget).await
     }
 
@@ -210,12 +210,12 @@ impl Unread {
         budget: &BodyBudget,
         read: impl FnOnce(&mut Object<'_>, &mut FieldErrors) -> T,
     ) -> Result<T, Problem> {
-        let content_type = check_content_type(&self.headers);
+        let media = check_media(&self.headers);
         let body = self.read_in_time(SMALL, budget).await?;
         let bytes: &[u8] = if body.bytes.is_empty() {
             b"{}"
         } else {
-            content_type?;
+            media?;
             &body.bytes
         };
         let mut errors = FieldErrors::default();
@@ -285,6 +285,12 @@ impl Unread {
     }
 }
 
+/// Whether this is a body that is read here: JSON by its type, and not encoded.
+fn check_media(headers: &HeaderMap) -> Result<(), Problem> {
+    check_content_type(headers)?;
+    check_not_encoded(headers)
+}
+
 /// `application/json`, or a type built on it (`application/merge-patch+json`).
 fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
     let essence = headers
@@ -296,6 +302,17 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
         Some(other) if other.starts_with("application/") && other.ends_with("+json") => Ok(()),
         _ => Err(Problem::new(Kind::NotJsonByType, "send the header content-type: application/json")),
     }
+}
+
+/// Bodies are read as they are: a compressed one would only look like something that is not JSON.
+fn check_not_encoded(headers: &HeaderMap) -> Result<(), Problem> {
+    let plain = |value: &HeaderValue| value.is_empty() || value.as_bytes().eq_ignore_ascii_case(b"identity");
+    if headers.get_all(header::CONTENT_ENCODING).iter().all(plain) {
+        return Ok(());
+    }
+    let detail = "send the body as it is, without content-encoding: it is not decompressed here";
+    let plain = HeaderValue::from_static("identity");
+    Err(Problem::new(Kind::Encoded, detail).with_header(header::ACCEPT_ENCODING, plain))
 }
 
 #[cfg(test)]

@@ -53,27 +53,26 @@ impl<T: Send + Sync + 'static> Cached<T> {
     }
 }
 
-/// One such value per key, for a bounded number of keys.
-pub(crate) struct CachedBy<K, T> {
-    fresh: Duration,
-    patience: Duration,
+/// One cache per key, for a bounded number of keys.
+pub(crate) struct ByKey<K, C> {
     most: usize,
-    by_key: std::sync::Mutex<HashMap<K, Arc<Cached<T>>>>,
+    make: fn() -> C,
+    by_key: std::sync::Mutex<HashMap<K, Arc<C>>>,
 }
 
-impl<K: Clone + Eq + Hash, T: Send + Sync + 'static> CachedBy<K, T> {
-    pub(crate) fn new(fresh: Duration, patience: Duration, most: usize) -> Self {
-        Self { fresh, patience, most, by_key: std::sync::Mutex::default() }
+impl<K: Clone + Eq + Hash, C> ByKey<K, C> {
+    pub(crate) fn new(most: usize, make: fn() -> C) -> Self {
+        Self { most, make, by_key: std::sync::Mutex::default() }
     }
 
-    /// The value for this key. When there are too many keys all are forgotten, which costs each one question.
-    pub(crate) fn of(&self, key: &K) -> Arc<Cached<T>> {
+    /// The one for this key. When there are too many keys all are forgotten, which costs each one question.
+    pub(crate) fn of(&self, key: &K) -> Arc<C> {
         let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
         if by_key.len() >= self.most && !by_key.contains_key(key) {
             by_key.clear();
         }
         let cached = by_key.entry(key.clone());
-        Arc::clone(cached.or_insert_with(|| Arc::new(Cached::new(self.fresh, self.patience))))
+        Arc::clone(cached.or_insert_with(|| Arc::new((self.make)())))
     }
 }
 

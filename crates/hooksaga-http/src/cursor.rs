@@ -1,5 +1,5 @@
-//! Cursors: opaque to clients, in here the kind of list and the id to go on below (keyset paging: a page
-//! costs the same however deep it is, and rows that arrive meanwhile shift nothing).
+//! Cursors. They are opaque to clients, and contain the kind of list and the id below which the next page begins (keyset
+//! paging: every page costs the same, however far down the list it is, and new rows do not shift it).
 
 use crate::problem::{Kind, Problem};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};

@@ -10,28 +10,26 @@ use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, RedriveId, SagaId, Subscri
 use hooksaga_store::{
     AuditFilter, AuditRecord, CreateOutcome, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
     DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoints, Inventory,
-    ListQuery, LivingWorker, NewSubscription, Page, PageRequest, QueueGauges, ReaderStore, Redrive,
-    SealedSecret, Seals, Stats, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail,
-    SubscriptionFilter, SubscriptionPatch, TenantScope, UpdateOutcome,
+    ListQuery, LivingWorker, NewSubscription, Page, PageRequest, QueueGauges, ReaderStore, Redrive, Seals,
+    SecretRotation, Stats, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail,
+    SubscriptionFilter, SubscriptionPatch, TenantGauges, TenantScope, UpdateOutcome,
 };
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 /// A store that shows one tenant `DNS_FAILED` for both codes.
 pub(crate) struct Discreet<S: ?Sized>(pub(crate) Arc<S>);
 
 /// The stored codes that this code of a filter means.
-fn meant(scope: &TenantScope, code: &str) -> Vec<String> {
-    let mut codes = vec![code.to_owned(), ErrorCode::BLOCKED_ADDRESS.as_str().to_owned()];
+fn meant(scope: &TenantScope, code: &ErrorCode) -> Vec<ErrorCode> {
+    let mut codes = vec![code.clone(), ErrorCode::BLOCKED_ADDRESS];
     codes.retain(|stored| scope.matches_code(Some(code), stored));
     codes.dedup();
     codes
 }
 
 fn hide(scope: &TenantScope, code: &mut ErrorCode) {
-    let shown = scope.shown_code(code.as_str());
-    if shown != code.as_str() {
-        *code = ErrorCode::from_stored(shown.to_owned());
-    }
+    let shown = scope.shown_code(code).clone();
+    *code = shown;
 }
 
 fn delivery(scope: &TenantScope, mut delivery: Delivery) -> Delivery {
@@ -173,6 +171,10 @@ impl ReaderStore for Discreet<dyn ReaderStore> {
         self.0.gauges().await
     }
 
+    async fn tenant_gauges(&self, tenant: &str) -> StoreResult<TenantGauges> {
+        self.0.tenant_gauges(tenant).await
+    }
+
     async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats> {
         self.0.stats(scope).await
     }
@@ -226,15 +228,8 @@ impl SubscriptionAdminStore for Discreet<dyn SubscriptionAdminStore> {
         self.0.delete(scope, id).await
     }
 
-    async fn rotate_secret(
-        &self,
-        scope: &TenantScope,
-        id: SubscriptionId,
-        secret: &SealedSecret,
-        overlap: Duration,
-        max_valid: u32,
-    ) -> StoreResult<bool> {
-        self.0.rotate_secret(scope, id, secret, overlap, max_valid).await
+    async fn rotate_secret(&self, scope: &TenantScope, rotation: &SecretRotation) -> StoreResult<bool> {
+        self.0.rotate_secret(scope, rotation).await
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {

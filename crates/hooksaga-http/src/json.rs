@@ -14,6 +14,13 @@ use std::{borrow::Cow, fmt, ops::RangeInclusive};
 /// An object with more members than this is refused; no request has nearly as many.
 const MAX_MEMBERS: usize = 64;
 
+/// What `null` means for a member that may be absent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Null {
+    IsAbsent,
+    IsAValue,
+}
+
 /// An object of a request, from which members are taken one by one.
 #[derive(Debug)]
 pub(crate) struct Object<'a> {
@@ -103,6 +110,20 @@ impl<'a> Object<'a> {
     ) -> Option<T> {
         let value = self.take(name, errors)?;
         errors.note(&self.name_of(name), read(value))
+    }
+
+    /// A member that may be absent; what its `null` is depends on the request.
+    pub(crate) fn member<T>(
+        &mut self,
+        name: &str,
+        null: Null,
+        errors: &mut FieldErrors,
+        read: impl FnOnce(&'a RawValue) -> Result<T, String>,
+    ) -> Option<T> {
+        match null {
+            Null::IsAbsent => self.optional(name, errors, read),
+            Null::IsAValue => self.given(name, errors, read),
+        }
     }
 
     /// A member that clients may not set, with what to do instead.

@@ -7,14 +7,15 @@ use crate::{
     api::finish,
     cached::Cached,
     problem::{Kind, Problem},
+    refreshed::{Known, Patience, Refreshed},
 };
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
     routing::get,
 };
-use hooksaga_pipeline::Metrics;
-use hooksaga_store::{Inventory, QueueGauges, ReaderStore, StoreError};
+use hooksaga_pipeline::{FromDatabase, Metrics};
+use hooksaga_store::{Inventory, QueueGauges, ReaderStore, StoreError, TenantScope};
 use http::{HeaderMap, header};
 use std::{
     sync::{
@@ -23,9 +24,6 @@ use std::{
     },
     time::{Duration, Instant},
 };
-
-/// How long the queues' gauges are shown before they are read again.
-const GAUGES_FRESH: Duration = Duration::from_secs(5);
 
 /// How long the inventory is used, which costs more to count and changes less.
 const INVENTORY_FRESH: Duration = Duration::from_secs(60);
@@ -46,6 +44,13 @@ const ASKED_APART: Duration = Duration::from_millis(500);
 /// A database that takes longer counts as away.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// The same for the queues' gauges, of which there may be previous ones. Where there are none, a count that succeeds is worth
+/// waiting for, since the next scrape may come when it is too old; Prometheus gives up after 10 s.
+const GAUGES_PATIENCE: Patience = Patience { for_newer: PATIENCE, for_any: Duration::from_secs(7) };
+
+/// How long the age of the oldest due work is used.
+const OLDEST_DUE_FRESH: Duration = Duration::from_secs(1);
+
 const UNWRITABLE: &str = "the database takes no writes: its disk is full, or it is read-only";
 
 const OPENMETRICS: &str = "application/openmetrics-text";
@@ -55,7 +60,8 @@ const PLAIN_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(crate) struct ProbeState {
     reader: Arc<dyn ReaderStore>,
     metrics: Arc<Metrics>,
-    gauges: Cached<QueueGauges>,
+    gauges: Refreshed<QueueGauges>,
+    oldest_due: Cached<Duration>,
     inventory: Cached<Inventory>,
     ready: Cached<i64>,
     stopping: AtomicBool,
@@ -63,6 +69,11 @@ pub(crate) struct ProbeState {
 }
 
 impl ProbeState {
+    async fn queue_gauges(&self, patience: Patience) -> Known<QueueGauges> {
+        let reader = Arc::clone(&self.reader);
+        self.gauges.get(patience, async move { reader.gauges().await }).await
+    }
+
     fn questions(&self) -> MutexGuard<'_, Questions> {
         // Nothing panics while it is held.
         self.questions.lock().unwrap_or_else(PoisonError::into_inner)
@@ -101,7 +112,8 @@ impl Probes {
         let state = ProbeState {
             reader,
             metrics,
-            gauges: Cached::new(GAUGES_FRESH, PATIENCE),
+            gauges: Refreshed::new(),
+            oldest_due: Cached::new(OLDEST_DUE_FRESH, PATIENCE),
             inventory: Cached::new(INVENTORY_FRESH, PATIENCE),
             ready: Cached::new(READY_FRESH, PATIENCE),
             stopping: AtomicBool::new(false),
@@ -124,6 +136,11 @@ impl Probes {
     /// Whether a balancer, or somebody else, asks for readiness regularly, and so will notice when it goes.
     pub fn are_watched(&self) -> bool {
         self.state.questions().go_on(Instant::now())
+    }
+
+    /// How much waits where, as far as somebody with this patience gets to know it.
+    pub(crate) async fn queue_gauges(&self, patience: Patience) -> Known<QueueGauges> {
+        self.state.queue_gauges(patience).await
     }
 
     /// `/healthz`, `/readyz` and `/metrics` alone: for processes that run no API, and for a listener of their own.
@@ -194,18 +211,26 @@ pub(crate) async fn ready(State(state): State<Arc<ProbeState>>) -> Result<&'stat
         (String = "application/openmetrics-text; version=1.0.0; charset=utf-8"))))
 )]
 pub(crate) async fn metrics_text(State(state): State<Arc<ProbeState>>, headers: HeaderMap) -> Response {
-    let [reader, other] = [Arc::clone(&state.reader), Arc::clone(&state.reader)];
-    let (gauges, inventory) = tokio::join!(
-        state.gauges.get(async move { reader.gauges().await }),
-        state.inventory.get(async move { other.inventory().await }),
+    let (reader, same_reader) = (Arc::clone(&state.reader), Arc::clone(&state.reader));
+    let (gauges, oldest_due, inventory) = tokio::join!(
+        state.queue_gauges(GAUGES_PATIENCE),
+        state.oldest_due.get(async move {
+            let stats = same_reader.stats_in_all(&TenantScope::All).await?;
+            Ok(Duration::from_micros(stats.oldest_due_age_micros))
+        }),
+        state.inventory.get(async move { reader.inventory().await }),
     );
-    let (gauges, inventory) = (gauges.ok(), inventory.ok());
-    let (gauges, inventory) = (gauges.as_deref(), inventory.as_deref());
+    let (gauges, inventory) = (gauges.figures().ok().map(|figures| figures.value), inventory.ok());
+    let read = FromDatabase {
+        queues: gauges.as_ref(),
+        oldest_due: oldest_due.ok().map(|age| *age),
+        inventory: inventory.as_deref(),
+    };
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let (kind, text) = if accepted.into_iter().any(|value| value.contains(OPENMETRICS)) {
-        (METRICS_TYPE, state.metrics.encode_with(gauges, inventory))
+        (METRICS_TYPE, state.metrics.encode(&read))
     } else {
-        (PLAIN_TYPE, state.metrics.encode_plain(gauges, inventory))
+        (PLAIN_TYPE, state.metrics.encode_plain(&read))
     };
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }

@@ -72,6 +72,7 @@ pub(crate) enum Kind {
     NotRunning,
     TooLarge,
     NotJsonByType,
+    Encoded,
     NotAForm,
     CrossSite,
     Invalid,
@@ -124,6 +125,9 @@ impl Kind {
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "Too large"),
             Self::NotJsonByType => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json-by-type", "The content type is not JSON")
+            }
+            Self::Encoded => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "encoded", "The body has a content encoding")
             }
             Self::NotAForm => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-a-form", "The content type is not a form's")
@@ -274,7 +278,9 @@ impl From<&StoreError> for Problem {
         let shown = match error {
             StoreError::Unavailable(_) => Some("the database is not available; try again shortly"),
             StoreError::TimedOut(_) => Some("the database took too long; try again shortly"),
-            StoreError::Unwritable(_) => Some("the database takes no writes at present; try again later"),
+            StoreError::Unwritable(_) => {
+                Some("the database takes no writes: its disk is full, or it is read-only; try again later")
+            }
             _ => None,
         };
         if let Some(shown) = shown {

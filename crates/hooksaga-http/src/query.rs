@@ -53,13 +53,13 @@ impl Params {
         errors.note(name, read(value))
     }
 
-    /// Takes a parameter that must have the form of `T`, as the text that it is.
-    pub(crate) fn text<T: FromStr<Err = Invalid>>(
+    /// Takes a parameter whose type has a parser of its own.
+    pub(crate) fn parsed<T: FromStr<Err = Invalid>>(
         &mut self,
         name: &str,
         errors: &mut FieldErrors,
-    ) -> Option<String> {
-        self.take(name, errors, |text| validate::parsed::<T>(&text).map(|_| text))
+    ) -> Option<T> {
+        self.take(name, errors, |text| validate::parsed(&text))
     }
 
     /// Takes a parameter that may be given more than once.
@@ -81,7 +81,7 @@ impl Params {
         caller: &Caller,
         errors: &mut FieldErrors,
     ) -> Result<TenantScope, Problem> {
-        caller.scope(self.take("tenant", errors, |text| validate::parsed(&text)))
+        caller.scope(self.parsed("tenant", errors))
     }
 
     /// Whatever was not taken is unknown.

@@ -3,8 +3,9 @@
 use crate::{
     auth::KnownKeys,
     body::BodyBudget,
-    cached::CachedBy,
+    cached::{ByKey, Cached},
     dashboard::{Appearance, Situation},
+    open_work::OpenWorkCounts,
     request_rates::HostRates,
 };
 use hooksaga_pipeline::{EgressPolicy, Ingest, Requeue, SecretKey, Signals};
@@ -26,11 +27,12 @@ pub(crate) struct ApiState {
     pub(crate) bodies: BodyBudget,
     /// For those who have shown no key yet.
     pub(crate) sign_ins: BodyBudget,
-    pub(crate) stats: CachedBy<TenantScope, Stats>,
+    pub(crate) open_work: OpenWorkCounts,
+    pub(crate) stats: ByKey<TenantScope, Cached<Stats>>,
     /// Without what each subscription did, for the dashboard's first page.
-    pub(crate) stats_in_all: CachedBy<TenantScope, Stats>,
+    pub(crate) stats_in_all: ByKey<TenantScope, Cached<Stats>>,
     /// What the dashboard's first page needs beside them.
-    pub(crate) situations: CachedBy<TenantScope, Situation>,
+    pub(crate) situations: ByKey<TenantScope, Cached<Situation>>,
     /// How the customer portal looks.
     pub(crate) look: Appearance,
     pub(crate) max_payload_bytes: usize,

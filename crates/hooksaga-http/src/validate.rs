@@ -3,7 +3,8 @@
 use crate::json;
 use hooksaga_pipeline::SigningSecret;
 use hooksaga_saga::{
-    EventType, Invalid, RequestHeaderName, RequestHeaderValue, RequestHeaders, Tenant, is_visible_ascii,
+    CallbackUrl, EventType, Invalid, RequestHeaderName, RequestHeaderValue, RequestHeaders, Tenant,
+    is_visible_ascii,
 };
 use serde_json::value::RawValue;
 use std::{str::FromStr, time::Duration};
@@ -60,17 +61,20 @@ pub(crate) fn description(value: &RawValue) -> Result<String, String> {
 
 const MAX_DESCRIPTION: usize = 500;
 
-/// An error code in a filter: an open set, so any short code will do.
-pub(crate) fn error_code(text: String) -> Result<String, String> {
-    visible_ascii(text, 100)
+/// A callback URL in a filter: any short text may be asked for.
+#[derive(Debug)]
+pub(crate) enum AskedUrl {
+    Valid(CallbackUrl),
+    /// It is no callback URL, so that no subscription has it.
+    OfNobody,
 }
 
-pub(crate) fn visible_ascii(text: String, max: usize) -> Result<String, String> {
-    if is_visible_ascii(&text, max) {
-        Ok(text)
-    } else {
-        Err(format!("must be 1 to {max} visible ASCII characters without blanks"))
+pub(crate) fn asked_url(text: &str) -> Result<AskedUrl, String> {
+    const MAX: usize = CallbackUrl::MAX_LEN;
+    if !is_visible_ascii(text, MAX) {
+        return Err(format!("must be 1 to {MAX} visible ASCII characters without blanks"));
     }
+    Ok(CallbackUrl::parse(text, true).map_or(AskedUrl::OfNobody, AskedUrl::Valid))
 }
 
 pub(crate) fn retry_limit(value: &RawValue) -> Result<u32, String> {

@@ -5,7 +5,8 @@ use async_trait::async_trait;
 use hooksaga_http::{generate_key, hash_key};
 use hooksaga_saga::KeyId;
 use hooksaga_store::{
-    ApiKey, KeyView, NewAuditRecord, NewPortalKey, Page, PageRequest, PortalKeyStore, StoreError, StoreResult,
+    ApiKey, KeyCareStore, KeyView, NewAuditRecord, NewPortalKey, Page, PageRequest, PortalKeyStore,
+    StoreError, StoreResult,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -169,9 +170,12 @@ impl PortalKeyStore for Forgetful {
     }
 
     async fn newest(&self, _: KeyView, _: PageRequest) -> StoreResult<Page<ApiKey>> {
-        Ok(Page { items: Vec::new(), next: None })
+        Ok(Page::empty())
     }
+}
 
+#[async_trait]
+impl KeyCareStore for Forgetful {
     async fn revoke(&self, _: KeyId) -> StoreResult<Option<ApiKey>> {
         Ok(None)
     }

@@ -242,6 +242,14 @@ async fn bodies_that_are_not_json_are_told_apart() {
         api.raw("POST", "/v1/events", &[("content-type", content_type)], good).await.expect(415);
     }
     api.raw("POST", "/v1/events", &[], good).await.expect(415);
+    for (encoding, status) in [("identity", 201), ("Identity", 201), ("gzip", 415), ("identity, br", 415)] {
+        let headers = [("content-type", "application/json"), ("content-encoding", encoding)];
+        let response = api.raw("POST", "/v1/events", &headers, good).await;
+        assert_eq!(response.status, status, "{encoding}");
+        if status == 415 {
+            assert_eq!(response.header("accept-encoding"), "identity");
+        }
+    }
 }
 
 #[tokio::test]

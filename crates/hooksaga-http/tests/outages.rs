@@ -10,19 +10,20 @@ use hooksaga_saga::{DeadLetterId, EventId, KeyId, RedriveId, SagaId, Subscriptio
 use hooksaga_store::{
     ApiKey, Appended, AuditFilter, AuditRecord, Buried, CancelOutcome, CreateOutcome, DeadLetterDetail,
     DeadLetterFilter, DeadLetterStore, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
-    EventDetail, EventFilter, EventHead, FailingEndpoints, IngestStore, Inventory, KeyReaderStore, KeyView,
-    ListQuery, LivingWorker, NewAuditRecord, NewEvent, NewPortalKey, NewRedrive, NewSubscription, Page,
-    PageRequest, PortalKeyStore, QueueGauges, ReaderStore, Redrive, RedriveStep, RedriveStore, RequeueStep,
-    RequeuedBatch, ResendOutcome, RunningLimits, SealedSecret, Seals, SendAgain, SendTest, StartOutcome,
-    Stats, StepLimits, StoreError, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail,
-    SubscriptionFilter, SubscriptionPatch, TenantScope, TestOutcome, UpdateOutcome,
+    EventDetail, EventFilter, EventHead, FailingEndpoints, IngestStore, Inventory, KeyCareStore,
+    KeyReaderStore, KeyView, ListQuery, LivingWorker, NewAuditRecord, NewEvent, NewPortalKey, NewRedrive,
+    NewSubscription, Page, PageRequest, PortalKeyStore, QueueGauges, ReaderStore, Redrive, RedriveStep,
+    RedriveStore, RequeueStep, RequeuedBatch, ResendOutcome, RunningLimits, Seals, SecretRotation, SendAgain,
+    SendTest, StartOutcome, Stats, StepLimits, StoreError, StoreResult, Subscription, SubscriptionAdminStore,
+    SubscriptionDetail, SubscriptionFilter, SubscriptionPatch, TenantGauges, TenantScope, TestOutcome,
+    UpdateOutcome,
 };
 use http::Request;
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
 /// A database that fails every call in one way.
-struct Broken(fn() -> StoreError);
+pub(crate) struct Broken(pub(crate) fn() -> StoreError);
 
 macro_rules! broken {
     ($trait:ident { $($name:ident($($arg:ty),*) -> $result:ty;)+ }) => {
@@ -42,6 +43,8 @@ broken!(IngestStore {
 broken!(PortalKeyStore {
     create(&NewPortalKey) -> ApiKey;
     newest(KeyView, PageRequest) -> Page<ApiKey>;
+});
+broken!(KeyCareStore {
     revoke(KeyId) -> Option<ApiKey>;
     record(&NewAuditRecord) -> ();
 });
@@ -60,7 +63,7 @@ broken!(SubscriptionAdminStore {
     update(&TenantScope, SubscriptionId, &SubscriptionPatch) -> UpdateOutcome;
     request_verification(&TenantScope, SubscriptionId, Option<&str>) -> Option<Subscription>;
     delete(&TenantScope, SubscriptionId) -> bool;
-    rotate_secret(&TenantScope, SubscriptionId, &SealedSecret, Duration, u32) -> bool;
+    rotate_secret(&TenantScope, &SecretRotation) -> bool;
     secret_key_ids() -> Vec<String>;
 });
 broken!(RedriveStore {
@@ -89,6 +92,7 @@ broken!(ReaderStore {
     audit(ListQuery<'_, AuditFilter>) -> Page<AuditRecord>;
     failing(&TenantScope, u32) -> FailingEndpoints;
     gauges() -> QueueGauges;
+    tenant_gauges(&str) -> TenantGauges;
     stats(&TenantScope) -> Stats;
     stats_in_all(&TenantScope) -> Stats;
     workers() -> Vec<LivingWorker>;

@@ -102,6 +102,15 @@ async fn faults_of_a_new_subscription_are_all_named() {
         body["max_retry_limit"] = limit.clone();
         assert_eq!(api.post("/v1/subscriptions", &body).await.status, status as u16, "{limit}");
     }
+    // Clients that write out every field of a type send null for what they leave out.
+    let one = json!({"event_type": "one", "event_types": null, "callback_url": "https://example.com/null"});
+    assert_eq!(api.post("/v1/subscriptions", &one).await.expect(201)["event_types"], json!(["one"]));
+    let list =
+        json!({"event_type": null, "event_types": ["b", "a"], "callback_url": "https://example.com/null"});
+    assert_eq!(api.post("/v1/subscriptions", &list).await.expect(201)["event_type"], "a,b");
+    let neither =
+        json!({"event_type": null, "event_types": null, "callback_url": "https://example.com/null"});
+    assert_eq!(api.post("/v1/subscriptions", &neither).await.invalid_fields(), ["event_type"]);
     api.post_text("/v1/subscriptions", "{").await.expect(400);
     api.raw("POST", "/v1/subscriptions", &[], "{}").await.expect(415);
     let large = format!("{{\"event_type\":\"{}\"}}", "t".repeat(70_000));
@@ -298,4 +307,25 @@ async fn a_description_is_kept_changed_and_cleared() {
         );
     }
     api.patch(&path, &json!({"description": "é".repeat(500)})).await.expect(200);
+}
+
+/// Any short text may be asked for: only what no parameter can be is refused.
+#[tokio::test]
+async fn a_filter_by_what_is_no_url_finds_nothing() {
+    let api = TestApi::new().await;
+    api.post("/v1/subscriptions", &new("t", "https://example.com/hook")).await.expect(201);
+    let listed = async |query: &str| {
+        let page = api.get(&format!("/v1/subscriptions?callback_url={query}")).await.expect(200);
+        page["items"].as_array().unwrap().len()
+    };
+    assert_eq!(listed("https://example.com/hook").await, 1);
+    for query in
+        ["https://example.com/other", "http://example.com/hook", "example.com/hook", "no-url", "ftp://x"]
+    {
+        assert_eq!(listed(query).await, 0, "{query}");
+    }
+    for query in ["", "a%20b", "%00", &"x".repeat(501)] {
+        let response = api.get(&format!("/v1/subscriptions?callback_url={query}")).await;
+        assert_eq!(response.invalid_fields(), ["callback_url"], "{query}");
+    }
 }

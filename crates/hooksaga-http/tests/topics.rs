@@ -102,7 +102,6 @@ async fn a_subscription_has_1_to_50_topics_with_1000_characters_together() {
         (long(99), 201),
         (long(100), 422),
         (json!("t"), 422),
-        (json!(null), 422),
         (json!({}), 422),
         (json!([1]), 422),
         (json!([["t"]]), 422),
@@ -124,9 +123,11 @@ async fn exactly_one_of_event_type_and_event_types_is_given() {
     let response = api.post("/v1/subscriptions", &both).await;
     assert_eq!(response.invalid_fields(), ["event_types"]);
     assert!(response.json()["detail"].as_str().unwrap().contains("together with event_type"));
-    let neither = api.post("/v1/subscriptions", &json!({"callback_url": URL})).await;
-    assert_eq!(neither.invalid_fields(), ["event_type"]);
-    assert!(neither.json()["detail"].as_str().unwrap().contains("event_types"));
+    for neither in [json!({"callback_url": URL}), json!({"callback_url": URL, "event_types": null})] {
+        let neither = api.post("/v1/subscriptions", &neither).await;
+        assert_eq!(neither.invalid_fields(), ["event_type"]);
+        assert!(neither.json()["detail"].as_str().unwrap().contains("event_types"));
+    }
 
     let id = api.subscription("t", "hook").await;
     let path = format!("/v1/subscriptions/{id}");

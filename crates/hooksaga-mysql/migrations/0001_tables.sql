@@ -526,16 +526,17 @@ CREATE TABLE IF NOT EXISTS ingest_limits (
 ) ENGINE = InnoDB;
 
 -- The coarse index of lists: which blocks of 256 ids contain a row with a value, and the times of the rows in a block.
--- `facet`: of deliveries 1 the subscription, 2 the tenant, 3 the event type; of events 4 the event type. `list`: 1 deliveries,
--- 2 events. It is written asynchronously, and no delivery waits for it. Ids before `below` are indexed.
+-- `facet`: of deliveries 1 the subscription, 2 the tenant, 3 the event type, 5 tenant/type; of events 4 the event type, 6
+-- tenant/type. `list`: 1 deliveries, 2 events. It is written asynchronously, and no delivery waits for it. Ids before `below`
+-- are indexed.
 
 CREATE TABLE IF NOT EXISTS list_blocks (
     facet SMALLINT NOT NULL,
-    value VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    value VARCHAR(201) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     block BIGINT NOT NULL,
     PRIMARY KEY (facet, value, block),
     KEY idx_list_block (facet, block),
-    CONSTRAINT block_facet CHECK (facet BETWEEN 1 AND 4 AND value <> '' AND block >= 0)
+    CONSTRAINT block_facet CHECK (facet BETWEEN 1 AND 6 AND value <> '' AND block >= 0)
 ) ENGINE = InnoDB;
 
 CREATE TABLE IF NOT EXISTS list_block_times (

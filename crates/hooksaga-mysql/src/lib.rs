@@ -129,7 +129,7 @@ pub async fn connect(options: ServerOptions) -> StoreResult<MySqlDatabase> {
         wakeups: Arc::new(wake::Notifications::new(prompt, options.clone())),
         reader: Arc::new(reader),
         keys: Arc::new(roles::KeysSql(pool(Role::KeyAdmin)?)),
-        portal_keys: Arc::new(roles::PortalKeysSql(pool(Role::PortalKeyWriter)?)),
+        portal_keys: Arc::new(roles::KeysSql(pool(Role::PortalKeyWriter)?)),
         key_reader: Arc::new(roles::KeyReaderSql(pool(Role::KeyReader)?)),
     };
     let pools = Arc::new(pools.into_inner().unwrap_or_else(PoisonError::into_inner));

@@ -1,5 +1,6 @@
 //! After a restore from a backup: ids that were assigned since the backup was made must not be assigned again, since
-//! receivers know them and would take new events for duplicates. What lists are read from may lack what triggers would have kept.
+//! receivers know them and would take new events for duplicates. If the restore left triggers out, the tables that they
+//! maintain for lists lack rows, which are added here.
 
 use crate::{
     error::checked,

@@ -1,5 +1,5 @@
-//! Seals secrets with another key, beside running servers: row by row, each a transaction. As the login itself: no
-//! component may both read and write sealed text.
+//! Seals secrets with another key, beside running servers: row by row, each in a transaction of its own. It runs as the
+//! login itself, because no component may both read and write sealed text.
 
 use crate::{error::checked, options::SessionKind, pool::connect_once};
 use hooksaga_saga::SubscriptionId;

@@ -148,7 +148,7 @@ async fn apply_steps(
             literal(&step.fingerprint())
         );
         run(connection, &sql).await?;
-        let step = format!("{} {}", step.version, step.name);
+        let step = step.label();
         on_step(&step);
         applied.push(step);
     }

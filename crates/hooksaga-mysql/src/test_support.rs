@@ -293,6 +293,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             Role::ApiReader,
             vec![
                 reader::stats::GAUGES.to_owned(),
+                reader::stats::OLDEST_DUE.to_owned(),
                 with(reader::stats::TENANT_WAITING, &["'default'"]),
                 with(reader::stats::TENANT_OPEN, &["'default'"]),
                 with(reader::health::DAY, &["1"]),

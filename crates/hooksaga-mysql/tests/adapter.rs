@@ -2,7 +2,9 @@
 //! a component has its role's rights and no others.
 
 use async_trait::async_trait;
+use hooksaga_conformance::servers::Committing;
 pub(crate) use hooksaga_conformance::servers::failure;
+pub(crate) use hooksaga_conformance::servers::options;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_mysql::{MySqlDatabase, connect, migrate, test_support};
 use hooksaga_store::{Rewrap, Role, RoleMode, ServerOptions, StoreError, StoreResult, Stores};
@@ -23,11 +25,6 @@ pub(crate) struct Database {
     /// Sessions that wait for the next statement, of a role or of the administrator: the suite tries thousands of
     /// statements, and a session for each would take most of its time.
     idle: Mutex<BTreeMap<Option<Role>, Conn>>,
-}
-
-/// Options for a URL, with a switch of roles.
-pub(crate) fn options(url: &str) -> ServerOptions {
-    ServerOptions { roles: RoleMode::Switch, max_connections_per_role: 8, ..ServerOptions::login(url) }
 }
 
 /// A fresh, empty, migrated database.
@@ -171,5 +168,19 @@ impl TestDatabase for Database {
 
     async fn second_instance(&self) -> Stores {
         connect(options(&self.plain_url)).await.unwrap().stores()
+    }
+}
+
+hooksaga_conformance::server_database!(Database, hooksaga_mysql);
+
+impl Database {
+    /// Runs statements in a transaction of the owner, and leaves it open.
+    async fn begin(&self, statements: &[String]) -> Committing {
+        let mut connection = owner(&self.url).await;
+        let begin = ["SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"];
+        for sql in begin.into_iter().chain(statements.iter().map(String::as_str)) {
+            connection.query_drop(sql).await.unwrap();
+        }
+        Box::pin(async move { connection.query_drop("COMMIT").await.unwrap() })
     }
 }

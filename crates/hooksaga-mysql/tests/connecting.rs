@@ -3,12 +3,11 @@
 
 use crate::adapter::{Database, failure, fresh, name, options, owner, text_rows, value};
 use hooksaga_conformance::TestDatabase as _;
-use hooksaga_conformance::servers::{says_how_to_migrate, says_that_tls_is_missing};
+use hooksaga_conformance::servers::says_how_to_migrate;
 use hooksaga_mysql::{Fence, connect, migrate, role_name};
 use hooksaga_saga::{CorrelationId, EventType, ExternalId, Tenant};
 use hooksaga_store::{
-    Appended, EventFilter, NewEvent, PageRequest, Role, RoleMode, RouteLimits, ServerOptions, Stage,
-    StoreError, TenantScope,
+    Appended, NewEvent, Role, RoleMode, RouteLimits, ServerOptions, Stage, StoreError, TenantScope,
 };
 use hooksaga_testkit::mariadb::{MariaDbServer, admin_execute, admin_url, create_database, database_url};
 use mysql_async::prelude::Queryable as _;
@@ -65,13 +64,6 @@ async fn a_database_without_a_schema_says_how_to_get_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn encryption_that_the_server_does_not_offer_can_be_demanded() {
-    let db = fresh().await;
-    let url = format!("{}?require_ssl=true", db.url);
-    says_that_tls_is_missing(&failure(connect(options(&url)).await));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_servers_defaults_do_not_matter() {
     let db = fresh().await;
     assert_eq!(value(&db.url, "SELECT @@global.time_zone").await, "+05:45", "the server is set up unusually");
@@ -122,9 +114,6 @@ async fn identifiers_are_text_that_is_compared_byte_by_byte() {
     let binary = "SELECT GROUP_CONCAT(table_name, '.', column_name) FROM information_schema.columns \
                   WHERE table_schema = DATABASE() AND data_type = 'varbinary'";
     assert_eq!(value(&db.url, binary).await, "subscription_secrets.sealed");
-    let found = EventFilter { external_id: Some("ä".to_owned()), ..EventFilter::default() };
-    let page = PageRequest { limit: 10, before: None };
-    assert_eq!(stores.reader.events(page.of(&TenantScope::All, &found)).await.unwrap().items, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]

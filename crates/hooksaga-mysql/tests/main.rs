@@ -7,7 +7,6 @@
 mod adapter;
 mod connecting;
 mod dead_connections;
-mod dead_letter_race;
 mod encryption;
 mod frozen_clients;
 mod galera;
@@ -18,3 +17,4 @@ mod outbox;
 mod slow_queries;
 
 hooksaga_conformance::conformance_suite!(crate::adapter::fresh);
+hooksaga_conformance::server_suite!(crate::adapter::fresh);

@@ -1,4 +1,4 @@
-//! How long to wait before asking a database again that has just failed to answer.
+//! How long to wait after a failed call to the database before the next one.
 
 use std::time::Duration;
 

@@ -54,7 +54,7 @@ pub use ingest::{Ingest, IngestError, IngestLimits, IngestTask};
 pub use janitor::{Archive, Janitor};
 pub use list_indexer::ListIndexer;
 pub use log_throttle::LogThrottle;
-pub use metrics::{IngestResult, Metrics, VerificationResult};
+pub use metrics::{FromDatabase, IngestResult, Metrics, VerificationResult};
 pub use orchestrator::Orchestrator;
 pub use progress::Progress;
 pub use redriver::Redriver;

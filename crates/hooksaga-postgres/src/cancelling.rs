@@ -1,9 +1,9 @@
 //! Ends queries whose callers have gone.
 //!
-//! A future that is dropped leaves its query running: a connection that went back to the pool like that would make
-//! the next user wait for a query whose result nobody reads. So it goes back when the query has ended by itself, at once;
-//! one that takes longer is cancelled and its connection closed, since a request to cancel may arrive late and would then
-//! end somebody else's query.
+//! Dropping a future leaves its query running on the server. If its connection returned to the pool in that state, the next
+//! user would wait for a query whose result nobody reads. So the connection is kept for a moment: if the query ends, the
+//! connection returns to the pool. Otherwise the query is cancelled and the connection is closed, because the request to
+//! cancel may arrive late, and would then end somebody else's query.
 
 use deadpool_postgres::Client;
 use std::{

@@ -1,4 +1,4 @@
-//! One connection: host by host, each within a time that covers the handshake too, and set up as it must be.
+//! Opens one connection: tries the hosts in order, each with a time limit that includes the handshake, and sets the session up.
 //!
 //! The driver's own limit covers the socket alone: a server that accepts and never responds would keep it from the next host
 //! forever.

@@ -129,7 +129,7 @@ pub async fn connect(options: ServerOptions) -> StoreResult<PostgresDatabase> {
         wakeups: Arc::new(wake::Notifications::new(prompt, listener, queue)),
         reader: Arc::new(reader),
         keys: Arc::new(roles::KeysSql(pool(Role::KeyAdmin)?)),
-        portal_keys: Arc::new(roles::PortalKeysSql(pool(Role::PortalKeyWriter)?)),
+        portal_keys: Arc::new(roles::KeysSql(pool(Role::PortalKeyWriter)?)),
         key_reader: Arc::new(roles::KeyReaderSql(deferred(Role::KeyReader)?)),
     };
     let pools = Arc::new(pools.into_inner().unwrap_or_else(PoisonError::into_inner));

@@ -1,4 +1,4 @@
-//! The components' roles. Roles belong to the whole cluster, so several databases may make them at once.
+//! The components' roles. Roles belong to the whole cluster, so several databases may create them at once.
 
 use crate::error::{checked, store_error};
 use hooksaga_store::{Role, ServerOptions, StoreError, StoreResult};

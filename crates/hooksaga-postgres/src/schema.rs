@@ -126,7 +126,7 @@ async fn apply_steps(client: &Client, on_step: OnMigrationStep<'_>) -> StoreResu
                 other => other,
             });
         }
-        let step = format!("{} {}", step.version, step.name);
+        let step = step.label();
         on_step(&step);
         applied.push(step);
     }

@@ -254,6 +254,7 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             Role::ApiReader,
             &[
                 (reader::stats::GAUGES, ""),
+                (reader::stats::OLDEST_DUE, ""),
                 (reader::health::DAY, "1"),
                 (reader::health::WAITING, "1, 10000"),
                 (reader::health::LAST_FAILURE, "1"),

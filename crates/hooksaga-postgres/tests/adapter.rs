@@ -1,13 +1,13 @@
 //! The conformance suite's view of a PostgreSQL database: a copy of one that is migrated once per run.
 
 use async_trait::async_trait;
+use hooksaga_conformance::servers::Committing;
 pub(crate) use hooksaga_conformance::servers::failure;
+pub(crate) use hooksaga_conformance::servers::options;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_postgres::{PostgresDatabase, connect, migrate, test_support};
 use hooksaga_saga::{CorrelationId, EventType, ExternalId, SubscriptionId, Tenant};
-use hooksaga_store::{
-    Allotted, Move, NewEvent, Rewrap, Role, RoleMode, Scheduled, ServerOptions, StoreResult, Stores,
-};
+use hooksaga_store::{Allotted, Move, NewEvent, Rewrap, Role, Scheduled, StoreResult, Stores};
 use hooksaga_testkit::{
     blocking_drop::run_aside,
     postgres::{admin_execute, create_database},
@@ -26,11 +26,6 @@ pub(crate) struct Database {
     /// Sessions that wait for the next statement, of a role or of the superuser: the suite tries thousands of statements,
     /// and a session for each would take most of its time.
     idle: Mutex<BTreeMap<Option<Role>, Client>>,
-}
-
-/// Options for a URL, with a switch of roles.
-pub(crate) fn options(url: &str) -> ServerOptions {
-    ServerOptions { roles: RoleMode::Switch, max_connections_per_role: 8, ..ServerOptions::login(url) }
 }
 
 /// A fresh, empty, migrated database.
@@ -157,6 +152,17 @@ impl TestDatabase for Database {
 
     async fn second_instance(&self) -> Stores {
         connect(options(&self.url)).await.unwrap().stores()
+    }
+}
+
+hooksaga_conformance::server_database!(Database, hooksaga_postgres);
+
+impl Database {
+    /// Runs statements in a transaction of the owner, and leaves it open.
+    async fn begin(&self, statements: &[String]) -> Committing {
+        let client = superuser(&self.url).await;
+        client.batch_execute(&format!("BEGIN; {}", statements.join("; "))).await.unwrap();
+        Box::pin(async move { client.batch_execute("COMMIT").await.unwrap() })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::adapter::{Database, failure, fresh, name, options, superuser, value};
 use hooksaga_conformance::TestDatabase as _;
-use hooksaga_conformance::servers::{says_how_to_migrate, says_that_tls_is_missing};
+use hooksaga_conformance::servers::says_how_to_migrate;
 use hooksaga_postgres::{connect, connect_as_login, migrate};
 use hooksaga_store::{Appended, NewEvent, Role, StoreError, TenantScope};
 use hooksaga_testkit::postgres::{create_database, database_url};
@@ -45,13 +45,6 @@ async fn a_missing_database_or_login_is_a_matter_of_set_up() {
 async fn a_database_without_a_schema_says_how_to_get_one() {
     let url = create_database("empty", None).await;
     says_how_to_migrate(&failure(connect(options(&url)).await));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn encryption_that_the_server_does_not_offer_can_be_demanded() {
-    let db = fresh().await;
-    let url = format!("{}?sslmode=require", db.url);
-    says_that_tls_is_missing(&failure(connect(options(&url)).await));
 }
 
 #[tokio::test(flavor = "multi_thread")]

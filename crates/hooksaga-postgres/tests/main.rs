@@ -7,7 +7,6 @@
 mod adapter;
 mod connecting;
 mod counting;
-mod dead_letter_race;
 mod encryption;
 mod failing_writes;
 mod hosts;
@@ -24,3 +23,4 @@ mod scheduling;
 mod slow_queries;
 
 hooksaga_conformance::conformance_suite!(crate::adapter::fresh);
+hooksaga_conformance::server_suite!(crate::adapter::fresh);

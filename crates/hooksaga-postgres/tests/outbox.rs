@@ -6,7 +6,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use hooksaga_conformance::{
-    TestDatabase as _,
+    TestDatabase as _, asked,
     outbox::{self, AppendCall, Application, Raised},
 };
 use hooksaga_postgres::migrate;
@@ -123,7 +123,7 @@ async fn an_event_that_waited_for_another_transaction_is_listed() {
     index().await;
     waiter.execute("COMMIT").await.unwrap();
     index().await;
-    let filter = EventFilter { event_type: Some("late".to_owned()), ..EventFilter::default() };
+    let filter = EventFilter { event_type: asked("late"), ..EventFilter::default() };
     let page = PageRequest { limit: 10, before: None };
     let found = stores.reader.events(page.of(&TenantScope::All, &filter)).await.unwrap().items;
     assert_eq!(found.iter().map(|event| event.id).collect::<Vec<_>>(), [EventId(late)]);

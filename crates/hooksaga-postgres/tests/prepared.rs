@@ -1,6 +1,7 @@
 //! What the reader's sessions keep of the lists that callers ask for.
 
 use crate::adapter::{fresh, options};
+use hooksaga_conformance::asked;
 use hooksaga_postgres::{PostgresDatabase, connect, test_support::prepared_by_the_reader};
 use hooksaga_saga::{SagaStatus, SubscriptionId};
 use hooksaga_store::{DeliveryFilter, PageRequest, ServerOptions, TenantScope};
@@ -36,15 +37,15 @@ async fn statuses_in_another_order_and_number_are_no_new_statement() {
 async fn a_session_keeps_a_bounded_number_of_statements() {
     let db = fresh().await;
     let database = one_session(&db.url).await;
-    let (mut most, text) = (0, |name: &str| Some(name.to_owned()));
+    let mut most = 0;
     for n in 0..512_usize {
         let bit = |bit: usize| n & (1 << bit) != 0;
         let filter = DeliveryFilter {
             statuses: (0..5).filter(|i| bit(*i)).map(|i| SagaStatus::ALL[i]).collect(),
             subscription_id: bit(5).then_some(SubscriptionId(1)),
-            event_type: text("t").filter(|_| bit(6)),
-            external_id: text("x").filter(|_| bit(7)),
-            correlation_id: text("c").filter(|_| bit(8)),
+            event_type: asked("t").filter(|_| bit(6)),
+            external_id: asked("x").filter(|_| bit(7)),
+            correlation_id: asked("c").filter(|_| bit(8)),
             ..DeliveryFilter::default()
         };
         list(&database, filter).await;

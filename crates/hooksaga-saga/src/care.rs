@@ -1,6 +1,7 @@
 //! When an endpoint that keeps failing is announced, and when its subscription is disabled.
 //!
-//! Decided from a run of failures: what has failed since the last success, or since the subscription was last activated.
+//! Both are decided by its run of failures: the attempts that have failed since the last success, or since the subscription
+//! was last activated.
 
 use crate::{ErrorCode, Timestamp};
 use std::time::Duration;

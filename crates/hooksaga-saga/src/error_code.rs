@@ -1,6 +1,7 @@
 //! Why an attempt failed, as a short code that is stored, shown and filtered by.
 
-use std::{borrow::Cow, fmt};
+use crate::{Invalid, is_visible_ascii};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 /// The error code of a failed attempt.
 ///
@@ -75,6 +76,22 @@ impl ErrorCode {
     /// Whether the endpoint could not be reached in time: what shrinks its admission window.
     pub fn means_unreachable(&self) -> bool {
         [Self::TIMEOUT, Self::CONNECT_FAILED, Self::DNS_FAILED, Self::TLS_FAILED].contains(self)
+    }
+}
+
+/// Reads a code that somebody asks for: an open set, so any short code will do.
+impl FromStr for ErrorCode {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        const RULE: Invalid = Invalid::new("must be 1 to 100 visible ASCII characters without blanks");
+        if is_visible_ascii(text, Self::MAX_LEN) { Ok(Self(Cow::Owned(text.to_owned()))) } else { Err(RULE) }
+    }
+}
+
+impl AsRef<str> for ErrorCode {
+    fn as_ref(&self) -> &str {
+        self.as_str()
     }
 }
 

@@ -3,11 +3,18 @@
 //! Nothing here reads a clock, draws a random number, opens a connection or awaits. Every decision
 //! about a delivery is taken in this crate and nowhere else: SQL carries guards, never decisions.
 //!
-//! Read [`step`] first: it is the whole state machine. [`apply_result`] is what the orchestrator does
-//! with a finished job, [`may_create_job`] when a saga may get one, [`send_again`] what an
-//! operator's requeue or resend creates, [`allot`] how many jobs each subscription may have open, given what [`Endpoint`]
-//! has observed, and [`WorkerSlots`] how much a worker may claim; [`judge`] when an endpoint that keeps failing is disabled, [`RateLimit`] how many attempts may start;
-//! [`may_go`] when finished history may be removed.
+//! Read [`step`] first: it is the whole state machine. The other decisions:
+//!
+//! | function or type | decides |
+//! |---|---|
+//! | [`may_create_job`] | when a saga may get a job |
+//! | [`apply_result`] | what becomes of a saga whose job has finished |
+//! | [`send_again`] | what an operator's requeue or resend creates |
+//! | [`allot`] | how many jobs each subscription may have open, given what [`Endpoint`] has observed |
+//! | [`WorkerSlots`] | how much a worker may claim |
+//! | [`RateLimit`], [`Lead`] | how many attempts may start, and when |
+//! | [`judge`] | when an endpoint that keeps failing is disabled |
+//! | [`may_go`] | when finished history may be removed |
 
 mod allotment;
 mod backoff;
@@ -18,6 +25,7 @@ mod endpoint;
 mod error_code;
 mod ids;
 mod latency;
+mod lead;
 mod names;
 mod rate_limit;
 mod redrive;
@@ -43,8 +51,9 @@ pub use endpoint::{Endpoint, EndpointReaction, Standing};
 pub use error_code::ErrorCode;
 pub use ids::{DeadLetterId, EventId, JobId, KeyId, RedriveId, SagaId, SecretId, SubscriptionId};
 pub use latency::Latencies;
-pub use names::{CorrelationId, EventType, ExternalId, Invalid, Tenant, is_visible_ascii};
-pub use rate_limit::{Gate, Passage, RateLimit};
+pub use lead::{Lead, StartWindow};
+pub use names::{AuditAction, CorrelationId, EventType, ExternalId, Invalid, Tenant, is_visible_ascii};
+pub use rate_limit::{Passage, RateLimit, Reservation};
 pub use redrive::{Chosen, Fate, choose};
 pub use request_headers::{RequestHeaderName, RequestHeaderValue, RequestHeaders};
 pub use retention::{EventRemains, Expiry, JanitorRest, Retention, SagaRemains, may_go};

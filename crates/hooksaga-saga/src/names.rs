@@ -71,6 +71,8 @@ text! {
     ExternalId,
     /// What ties an event's log lines together, from the sender to the callback.
     CorrelationId,
+    /// What was done, as audit records are listed by: `subscription.create`.
+    AuditAction,
 }
 
 /// The longest name of a tenant, and the longest event type.
@@ -154,6 +156,15 @@ impl FromStr for ExternalId {
 }
 
 impl FromStr for CorrelationId {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        const RULE: Invalid = Invalid::new("must be 1 to 100 visible ASCII characters without blanks");
+        if is_visible_ascii(text, 100) { Ok(Self(text.into())) } else { Err(RULE) }
+    }
+}
+
+impl FromStr for AuditAction {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {

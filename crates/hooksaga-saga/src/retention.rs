@@ -1,4 +1,4 @@
-//! When finished history may go.
+//! When finished history may be removed.
 
 use crate::{SagaStatus, Timestamp};
 use std::time::Duration;

@@ -435,11 +435,12 @@ CREATE TABLE ingest_limits (
 ) STRICT;
 
 -- The coarse index of lists: which blocks of 256 ids contain a row with a value, and the times of the rows in a block.
--- `facet`: of deliveries 1 the subscription, 2 the tenant, 3 the event type; of events 4 the event type. `list`: 1 deliveries,
--- 2 events. It is written asynchronously, and no delivery waits for it. Ids before `below` are indexed.
+-- `facet`: of deliveries 1 the subscription, 2 the tenant, 3 the event type, 5 tenant/type; of events 4 the event type, 6
+-- tenant/type. `list`: 1 deliveries, 2 events. It is written asynchronously, and no delivery waits for it. Ids before `below`
+-- are indexed.
 CREATE TABLE list_blocks (
-    facet INTEGER NOT NULL CHECK (facet BETWEEN 1 AND 4),
-    value TEXT    NOT NULL CHECK (length(value) BETWEEN 1 AND 100),
+    facet INTEGER NOT NULL CHECK (facet BETWEEN 1 AND 6),
+    value TEXT    NOT NULL CHECK (length(value) BETWEEN 1 AND 201),
     block INTEGER NOT NULL CHECK (block >= 0),
     PRIMARY KEY (facet, value, block)
 ) STRICT, WITHOUT ROWID;

@@ -8,7 +8,7 @@ use crate::{
     roles, schema,
 };
 use hooksaga_store::{
-    Examination, ReaderStore, Role, RolesFound, SchemaVersion, StoreError, StoreResult,
+    Examination, ReaderStore, Role, RolesFound, SchemaVersion, StoreError, StoreResult, WorkerStore,
     migration::check_usable,
 };
 use std::{path::Path, sync::Arc};
@@ -40,6 +40,19 @@ pub async fn examine(path: &Path) -> StoreResult<Examination> {
 /// # Errors
 /// If there is no database yet, or its schema is not this version's.
 pub async fn open_reader(path: &Path) -> StoreResult<Arc<dyn ReaderStore>> {
+    Ok(Arc::new(roles::ReaderSql(open_as(Role::ApiReader, path).await?)))
+}
+
+/// The ids of the keys that the stored secrets are encrypted with.
+///
+/// # Errors
+/// As [`open_reader`].
+pub async fn sealing_keys(path: &Path) -> StoreResult<Vec<String>> {
+    roles::WorkerSql::new(open_as(Role::JobWorker, path).await?).secret_key_ids().await
+}
+
+/// Opens what one role may see of a database that is there.
+async fn open_as(role: Role, path: &Path) -> StoreResult<RoleHandle> {
     let path = path.to_owned();
     blocking(move || {
         if !is_there(&path) {
@@ -48,7 +61,7 @@ pub async fn open_reader(path: &Path) -> StoreResult<Arc<dyn ReaderStore>> {
         let location = Location::check(&path)?;
         schema::judge(&location)?;
         let engine = Arc::new(Engine::start(location.path(), ReadLanes::TOOL, None)?);
-        Ok(Arc::new(roles::ReaderSql(RoleHandle::new(&engine, Role::ApiReader))) as Arc<dyn ReaderStore>)
+        Ok(RoleHandle::new(&engine, role))
     })
     .await
 }

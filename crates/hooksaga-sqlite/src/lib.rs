@@ -7,7 +7,7 @@
 //! | `examine` | the queries of `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |
 //! | `engine`, `writer_queue`, `readers`, `session` | one writer thread and its queue, readers in lanes; transactions of one role each |
-//! | `rights`, `authorizer` | what each role may do, and who sees to it |
+//! | `rights`, `authorizer` | what each role may do, and what enforces it |
 //! | `roles` | the store traits, a file per role; the files with other names are shared by them |
 //! | `error`, `time` | from the driver's errors to the store's; the clock |
 //!
@@ -31,7 +31,7 @@ mod time;
 mod writer_queue;
 
 pub use error::store_error;
-pub use examine::{examine, open_reader};
+pub use examine::{examine, open_reader, sealing_keys};
 pub use rewrap::rewrap;
 
 use engine::{Engine, RoleHandle};

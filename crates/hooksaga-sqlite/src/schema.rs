@@ -175,7 +175,7 @@ fn apply(connection: &mut Connection, steps: &[Migration]) -> rusqlite::Result<(
 
 fn report(steps: &[Migration]) -> MigrationReport {
     MigrationReport {
-        applied: steps.iter().map(|step| format!("{:04}_{}", step.version, step.name)).collect(),
+        applied: steps.iter().map(Migration::label).collect(),
         version: latest(MIGRATIONS),
         roles: ROLES.to_owned(),
     }

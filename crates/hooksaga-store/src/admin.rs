@@ -1,8 +1,8 @@
-//! `subscription_admin`: configures subscriptions. Never what verification writes.
+//! `subscription_admin`: configures subscriptions. It never writes the columns that verification writes.
 
 use crate::{SealedHeaders, SealedSecret, Seals, StoreResult, Subscription, TenantScope};
 use async_trait::async_trait;
-use hooksaga_saga::{CallbackUrl, SubscriptionId, Tenant, Topics};
+use hooksaga_saga::{CallbackUrl, SubscriptionId, Tenant, Timestamp, Topics};
 use std::time::Duration;
 
 /// A subscription to create.
@@ -76,6 +76,37 @@ pub enum UpdateOutcome {
     NotFound,
 }
 
+/// The tables with a `subscription_id` whose rows go when the subscription is deleted.
+pub const GONE_WITH_A_SUBSCRIPTION: [&str; 5] = [
+    "subscription_topics",
+    "subscription_secrets",
+    "subscription_headers",
+    "endpoint_failures",
+    "rate_limits",
+];
+
+/// A new secret of a subscription, and how long its older ones stay valid.
+#[derive(Clone, Debug)]
+pub struct SecretRotation {
+    pub subscription_id: SubscriptionId,
+    pub secret: SealedSecret,
+    /// The older ones stay valid for so long at most.
+    pub overlap: Duration,
+    /// So many are valid at a time, the new one included: the oldest beyond that expire now.
+    pub max_valid: u32,
+}
+
+impl SecretRotation {
+    /// When an older secret that is valid expires. `newer`: how many of the older ones are newer.
+    pub fn end_of(&self, newer: usize, expires_at: Option<Timestamp>, now: Timestamp) -> Timestamp {
+        if newer + 1 >= self.max_valid as usize {
+            return now;
+        }
+        let overlapped = now.after(self.overlap);
+        expires_at.map_or(overlapped, |expires_at| expires_at.min(overlapped))
+    }
+}
+
 #[async_trait]
 pub trait SubscriptionAdminStore: Send + Sync {
     /// Creates a subscription with its topics, its headers and its first secret, and asks for its verification. `secrets`
@@ -105,16 +136,8 @@ pub trait SubscriptionAdminStore: Send + Sync {
     /// nothing but the way of its open deliveries to their end finds it again. False if there is no such subscription.
     async fn delete(&self, scope: &TenantScope, id: SubscriptionId) -> StoreResult<bool>;
 
-    /// Adds a secret. Older valid ones stay valid for `overlap` at most, and at most `max_valid` in all:
-    /// the oldest beyond that expire now. False if there is no such subscription.
-    async fn rotate_secret(
-        &self,
-        scope: &TenantScope,
-        id: SubscriptionId,
-        secret: &SealedSecret,
-        overlap: Duration,
-        max_valid: u32,
-    ) -> StoreResult<bool>;
+    /// Adds a secret, and limits how long the older ones stay valid. False if there is no such subscription.
+    async fn rotate_secret(&self, scope: &TenantScope, rotation: &SecretRotation) -> StoreResult<bool>;
 
     /// The key ids under which valid secrets and headers are sealed: a start-up check.
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>>;

@@ -1,6 +1,6 @@
 //! Audit records: who did what, and when. They are only ever added.
 
-use hooksaga_saga::{KeyId, Tenant, Timestamp};
+use hooksaga_saga::{AuditAction, KeyId, Tenant, Timestamp};
 
 /// What somebody has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub struct AuditRecord {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    pub action: Option<String>,
-    /// Exactly this.
+    pub action: Option<AuditAction>,
+    /// Exactly this, which only the program itself asks for.
     pub target: Option<String>,
     /// At or after.
     pub created_after: Option<Timestamp>,

@@ -2,15 +2,18 @@
 //! newer than the index, then the rows of each block that may hold some. Every back end reads in this order; only the
 //! statements are its own.
 
-use crate::{BLOCK, BLOCKS_AT_ONCE, PageRequest, list_index::ranges};
-use std::{ops::Range, vec::IntoIter};
+use crate::{BLOCK, BLOCKS_AT_ONCE, PageRequest, QUERY_LIMIT, StoreError, StoreResult, list_index::ranges};
+use std::{ops::Range, time::Instant, vec::IntoIter};
 
 /// The state of reading one page. [`step`](Self::step) says what to read; what was found is handed back.
 #[derive(Debug)]
 pub struct BlockPager {
+    begun: Instant,
+    limit: usize,
     /// Rows that are still missing: one more than asked for says that there is another page.
     missing: usize,
-    newest: Option<Range<i64>>,
+    /// Ids that are read without the index.
+    spans: IntoIter<Range<i64>>,
     /// Ids from here on are not in the index.
     below: i64,
     /// Rows of blocks that were found.
@@ -22,8 +25,8 @@ pub struct BlockPager {
 /// What to read next, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PagerStep {
-    /// At most this many rows with these ids, which are not in the index.
-    Newest(Range<i64>, usize),
+    /// At most this many rows with these ids, which are not of blocks that were found.
+    Span(Range<i64>, usize),
     /// At most this many rows with these ids, which are of blocks that were found.
     Rows(Range<i64>, usize),
     /// At most [`BLOCKS_AT_ONCE`] blocks before this one.
@@ -35,27 +38,57 @@ impl BlockPager {
     pub fn new(indexed: i64, request: PageRequest) -> Self {
         let top = request.top();
         let below = top.min(indexed);
+        let newest = (top > indexed).then_some(indexed..top);
         Self {
-            missing: request.limit as usize + 1,
-            newest: (top > indexed).then_some(indexed..top),
             below,
-            ranges: Vec::new().into_iter(),
             before_block: Some(below.saturating_add(BLOCK - 1) / BLOCK),
+            ..Self::of_spans(newest.into_iter().collect(), request)
         }
     }
 
+    /// For a filter with an index of its own, and times: it reads no blocks, but the ids of those that can hold something of
+    /// the times. `ends`: the first and the last of these blocks.
+    pub fn between(indexed: i64, ends: (Option<i64>, Option<i64>), request: PageRequest) -> Self {
+        let spans = ranges_between(request.top(), indexed, ends);
+        Self::of_spans(spans.into_iter().filter(|ids| !ids.is_empty()).collect(), request)
+    }
+
+    fn of_spans(spans: Vec<Range<i64>>, request: PageRequest) -> Self {
+        let limit = request.limit as usize;
+        Self {
+            begun: Instant::now(),
+            limit,
+            missing: limit + 1,
+            spans: spans.into_iter(),
+            below: 0,
+            ranges: Vec::new().into_iter(),
+            before_block: None,
+        }
+    }
+
+    /// Rows of a full page.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// What to read next; `None` once the page is full or there is nothing more.
-    pub fn step(&mut self) -> Option<PagerStep> {
+    ///
+    /// # Errors
+    /// [`StoreError::TooSlow`] after [`QUERY_LIMIT`].
+    pub fn step(&mut self) -> StoreResult<Option<PagerStep>> {
         if self.missing == 0 {
-            return None;
+            return Ok(None);
         }
-        if let Some(ids) = self.newest.take() {
-            return Some(PagerStep::Newest(ids, self.missing));
+        if self.begun.elapsed() > QUERY_LIMIT {
+            return Err(StoreError::TooSlow("too many blocks".to_owned()));
         }
-        match self.ranges.next() {
+        if let Some(ids) = self.spans.next() {
+            return Ok(Some(PagerStep::Span(ids, self.missing)));
+        }
+        Ok(match self.ranges.next() {
             Some(ids) => Some(PagerStep::Rows(ids, self.missing)),
             None => self.before_block.filter(|&block| block > 0).map(PagerStep::Blocks),
-        }
+        })
     }
 
     /// Notes that this many rows were found.
@@ -73,8 +106,8 @@ impl BlockPager {
 
 /// Ids below `top` that rows of some times can have, newest first: those that are not indexed (`below` and more), and those
 /// of the blocks from the first to the last that holds something of the times.
-pub fn ranges_between(top: i64, below: i64, first: Option<i64>, last: Option<i64>) -> [Range<i64>; 2] {
-    let between = match (first, last) {
+fn ranges_between(top: i64, below: i64, ends: (Option<i64>, Option<i64>)) -> [Range<i64>; 2] {
+    let between = match ends {
         (Some(first), Some(last)) => first * BLOCK..((last + 1) * BLOCK).min(below).min(top),
         _ => 0..0,
     };
@@ -94,47 +127,62 @@ mod tests {
     #[test]
     fn the_newest_rows_come_first_and_then_blocks_until_the_page_is_full() {
         let mut pager = BlockPager::new(1000, request(9, None));
-        assert_eq!(pager.step(), Some(PagerStep::Newest(1000..i64::MAX, 10)));
+        assert_eq!(pager.step().unwrap(), Some(PagerStep::Span(1000..i64::MAX, 10)));
         pager.found_rows(4);
-        assert_eq!(pager.step(), Some(PagerStep::Blocks(4)), "the block of id 999 is the third");
+        assert_eq!(pager.step().unwrap(), Some(PagerStep::Blocks(4)), "the block of id 999 is the third");
         pager.found_blocks(&[3, 2, 0]);
-        assert_eq!(pager.step(), Some(PagerStep::Rows(512..1000, 6)), "never beyond the index");
+        assert_eq!(pager.step().unwrap(), Some(PagerStep::Rows(512..1000, 6)), "never beyond the index");
         pager.found_rows(5);
-        assert_eq!(pager.step(), Some(PagerStep::Rows(0..256, 1)));
+        assert_eq!(pager.step().unwrap(), Some(PagerStep::Rows(0..256, 1)));
         pager.found_rows(1);
-        assert_eq!(pager.step(), None);
+        assert_eq!(pager.step().unwrap(), None);
     }
 
     #[test]
     fn a_page_below_the_index_reads_no_newest_rows_and_ends_where_the_blocks_do() {
         let mut pager = BlockPager::new(100_000, request(1, Some(50_000)));
-        assert_eq!(pager.step(), Some(PagerStep::Blocks(196)));
+        assert_eq!(pager.step().unwrap(), Some(PagerStep::Blocks(196)));
         let many: Vec<i64> = (0..FULL).map(|n| 195 - 2 * n).collect();
         pager.found_blocks(&many);
         for _ in 0..FULL {
-            assert!(matches!(pager.step(), Some(PagerStep::Rows(ids, 2)) if ids.end <= 50_000));
+            assert!(matches!(pager.step().unwrap(), Some(PagerStep::Rows(ids, 2)) if ids.end <= 50_000));
             pager.found_rows(0);
         }
-        assert_eq!(pager.step(), Some(PagerStep::Blocks(195 - 2 * (FULL - 1))), "they were as many as fit");
+        assert_eq!(
+            pager.step().unwrap(),
+            Some(PagerStep::Blocks(195 - 2 * (FULL - 1))),
+            "they were as many as fit"
+        );
         pager.found_blocks(&[]);
-        assert_eq!(pager.step(), None);
+        assert_eq!(pager.step().unwrap(), None);
     }
 
     #[test]
     fn ids_of_times_are_the_unindexed_ones_and_those_from_the_first_block_to_the_last() {
         let below = 10 * BLOCK;
         assert_eq!(
-            ranges_between(i64::MAX, below, Some(2), Some(4)),
+            ranges_between(i64::MAX, below, (Some(2), Some(4))),
             [below..i64::MAX, 2 * BLOCK..5 * BLOCK]
         );
         assert_eq!(
-            ranges_between(i64::MAX, below - 1, Some(2), Some(9))[1],
+            ranges_between(i64::MAX, below - 1, (Some(2), Some(9)))[1],
             2 * BLOCK..below - 1,
             "never beyond the index"
         );
-        assert_eq!(ranges_between(3 * BLOCK, below, Some(2), Some(4))[1], 2 * BLOCK..3 * BLOCK);
-        for (first, last) in [(None, Some(4)), (Some(2), None)] {
-            assert!(ranges_between(i64::MAX, below, first, last)[1].is_empty());
+        assert_eq!(ranges_between(3 * BLOCK, below, (Some(2), Some(4)))[1], 2 * BLOCK..3 * BLOCK);
+        for ends in [(None, Some(4)), (Some(2), None)] {
+            assert!(ranges_between(i64::MAX, below, ends)[1].is_empty());
         }
+    }
+
+    #[test]
+    fn between_times_no_block_is_read() {
+        let mut pager = BlockPager::between(1000, (Some(1), Some(2)), request(9, None));
+        assert_eq!(pager.step().unwrap(), Some(PagerStep::Span(1000..i64::MAX, 10)));
+        pager.found_rows(3);
+        assert_eq!(pager.step().unwrap(), Some(PagerStep::Span(256..768, 7)));
+        assert_eq!(pager.step().unwrap(), None);
+        let mut pager = BlockPager::between(1000, (None, None), request(9, Some(1000)));
+        assert_eq!(pager.step().unwrap(), None, "nothing is of these times");
     }
 }

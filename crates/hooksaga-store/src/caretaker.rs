@@ -86,6 +86,37 @@ impl AnnouncementKind {
     }
 }
 
+/// What happened to a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Happening {
+    pub kind: AnnouncementKind,
+    pub subscription_id: SubscriptionId,
+    pub reason: Option<DisabledReason>,
+}
+
+impl Happening {
+    /// It has been verified, or fails.
+    pub fn new(kind: AnnouncementKind, subscription_id: SubscriptionId) -> Self {
+        Self { kind, subscription_id, reason: None }
+    }
+
+    pub fn disabled(subscription_id: SubscriptionId, reason: DisabledReason) -> Self {
+        Self { reason: Some(reason), ..Self::new(AnnouncementKind::Disabled, subscription_id) }
+    }
+
+    /// As it was stored. `None` for a kind that this program does not know.
+    pub fn stored(id: SubscriptionId, kind: &str, reason: Option<&str>) -> Option<Self> {
+        let kind = AnnouncementKind::from_name(kind)?;
+        Some(Self { reason: reason.and_then(DisabledReason::from_name), ..Self::new(kind, id) })
+    }
+
+    /// With when it happened, and whose subscription it is.
+    pub fn at(self, at: Timestamp, tenant: String, callback_url: String) -> Announcement {
+        let Self { kind, subscription_id, reason } = self;
+        Announcement { kind, subscription_id, at, tenant, callback_url, reason }
+    }
+}
+
 /// Something that happened to a subscription and is announced to operators. Subscription, kind and time are its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
@@ -103,6 +134,14 @@ impl Announcement {
     /// Nothing is announced about the reserved tenant: what is announced would announce itself.
     pub fn is_wanted(&self) -> bool {
         self.tenant != Tenant::RESERVED
+    }
+
+    /// What is noted when a subscription is disabled: that it fails, if nobody was told (`was_announced`) and that is the
+    /// reason, and that it is disabled.
+    pub fn with_its_failure(&self, was_announced: bool) -> impl Iterator<Item = Self> {
+        let is_news = self.reason == Some(DisabledReason::Failing) && !was_announced;
+        let failing = Self { kind: AnnouncementKind::Failing, reason: None, ..self.clone() };
+        is_news.then_some(failing).into_iter().chain([self.clone()])
     }
 }
 
@@ -137,4 +176,23 @@ pub trait CaretakerStore: Send + Sync {
     /// Appends the events, queues them for routing and forgets the announcements, in one transaction. An event whose
     /// `external_id` is there already is not appended again. Returns the new events.
     async fn announce(&self, events: &[(Announcement, NewEvent)]) -> StoreResult<Vec<EventId>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_was_not_told_that_it_fails_is_told_before_that_it_is_disabled() {
+        let noted = |reason, was_announced| {
+            let disabled = Happening::disabled(SubscriptionId(1), reason);
+            let disabled = disabled.at(Timestamp::from_micros(5), "a".to_owned(), "https://a/".to_owned());
+            disabled.with_its_failure(was_announced).map(|it| (it.kind, it.reason)).collect::<Vec<_>>()
+        };
+        let disabled = |reason| (AnnouncementKind::Disabled, Some(reason));
+        let (failing, gone) = (DisabledReason::Failing, DisabledReason::Gone);
+        assert_eq!(noted(failing, false), [(AnnouncementKind::Failing, None), disabled(failing)]);
+        assert_eq!(noted(failing, true), [disabled(failing)]);
+        assert_eq!(noted(gone, false), [disabled(gone)]);
+    }
 }

@@ -1,8 +1,8 @@
-//! Picks the due checks of one turn, whatever the database.
+//! Picks the checks that one pass takes. All back ends share it.
 //!
-//! Back ends read an index over open rounds by tenant, due time and id, in stretches. A tenant that fills a stretch is
-//! left with one jump to the next tenant, so the cost grows with the number of tenants visited, not with the checks
-//! that wait for one of them.
+//! A back end reads an index of the open rounds, ordered by tenant, due time and id, a few entries at a time. If all of these
+//! are one tenant's, the next read jumps to the next tenant. So the cost grows with the number of tenants, not with the
+//! number of checks that wait for one of them.
 
 use crate::CheckTurn;
 use hooksaga_saga::SubscriptionId;

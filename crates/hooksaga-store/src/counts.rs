@@ -1,7 +1,7 @@
 //! Counts of what ended, per minute and subscription, and their sums: totals of minutes, and counts per hour.
 //!
-//! The janitor sums up minutes that nobody adds to any more. Readers take the sums as far as they go, and the minutes
-//! after that. The result does not depend on how far the sums go, only its cost does.
+//! The janitor sums up minutes that nobody adds to any more. Readers use the sums up to
+//! where they end, and the minutes after that. How far the sums go changes the cost of a query, never its result.
 
 use hooksaga_saga::Timestamp;
 use std::{ops::Range, time::Duration};

@@ -1,4 +1,5 @@
-//! What the URL of a database server says about TLS, and what to do when a handshake fails: the same words for every server.
+//! What the URL of a database server says about TLS, and what to do when a handshake fails. Both server back
+//! ends share it, so that they take the same parameters and give the same advice.
 //!
 //! Each parameter has the names that either server's own programs use: `sslmode` or `ssl-mode`, `sslrootcert` or `ssl-ca`,
 //! `sslcert` or `ssl-cert`, `sslkey` or `ssl-key`. `database.ca_file` becomes the second one in every URL

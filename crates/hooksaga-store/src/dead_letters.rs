@@ -2,7 +2,7 @@
 
 use crate::{StepLimits, StoreResult, TenantScope, Trace};
 use async_trait::async_trait;
-use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId, Timestamp};
+use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, EventType, SagaId, SubscriptionId, Timestamp};
 
 /// A dead letter that this pass took off the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,9 +99,9 @@ pub enum TestOutcome {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetterFilter {
     pub subscription_id: Option<SubscriptionId>,
-    pub event_type: Option<String>,
+    pub event_type: Option<EventType>,
     /// In a requeue of many and in a redrive, as [`TenantScope::matches_code`] says.
-    pub final_error_code: Option<String>,
+    pub final_error_code: Option<ErrorCode>,
     pub requeued: Option<bool>,
     /// Created at or after.
     pub created_after: Option<Timestamp>,

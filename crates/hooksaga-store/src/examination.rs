@@ -2,11 +2,9 @@
 //! itself.
 
 use crate::{
-    Role, StoreError, StoreResult,
+    ClockReading, Role, StoreError, StoreResult,
     migration::{Migration, Recorded, check_released, check_usable, latest},
 };
-use hooksaga_saga::Timestamp;
-use std::time::{Duration, Instant};
 
 /// What was found. Its texts hold no secret.
 #[derive(Clone, Debug)]
@@ -20,24 +18,6 @@ pub struct Examination {
     pub roles: RolesFound,
     /// Settings of the server that endanger what was accepted, one line each.
     pub hazards: Vec<String>,
-}
-
-/// The database's clock, and when it showed that.
-#[derive(Clone, Copy, Debug)]
-pub struct ClockReading {
-    pub time: Timestamp,
-    /// The middle of the call.
-    pub read_at: Instant,
-    /// The time is exact to this: half of the call.
-    pub give_or_take: Duration,
-}
-
-impl ClockReading {
-    /// A reading by a call that began at `began` and has just ended.
-    pub fn of_call(time: Timestamp, began: Instant) -> Self {
-        let half = began.elapsed() / 2;
-        Self { time, read_at: began + half, give_or_take: half }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

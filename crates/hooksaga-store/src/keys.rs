@@ -113,6 +113,13 @@ pub struct NewPortalKey {
     pub expires_in: Duration,
 }
 
+impl From<NewPortalKey> for NewApiKey {
+    fn from(key: NewPortalKey) -> Self {
+        let NewPortalKey { name, scopes, sha256, tenant, expires_in } = key;
+        Self { name, scopes, sha256, tenant: Some(tenant), expires_in: Some(expires_in) }
+    }
+}
+
 /// A stored key, without anything that could be used as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
@@ -157,18 +164,23 @@ impl KeyView {
     }
 }
 
+/// What the command line and the API both do with keys.
 #[async_trait]
-pub trait KeyStore: Send + Sync {
+pub trait KeyCareStore: Send + Sync {
+    /// Revokes a key; again is a no-op. `None` if there is no such key.
+    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>>;
+
+    /// Adds an audit record.
+    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()>;
+}
+
+/// What the command line does with keys.
+#[async_trait]
+pub trait KeyStore: KeyCareStore {
     async fn create(&self, key: &NewApiKey) -> StoreResult<ApiKey>;
 
     /// Every key, revoked ones too, oldest first.
     async fn list(&self) -> StoreResult<Vec<ApiKey>>;
-
-    /// Revokes a key; again is a no-op. Nothing if there is no such key.
-    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>>;
-
-    /// Adds an audit record. The roles of the subscriptions and of the dead letters may do so, too.
-    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()>;
 }
 
 /// What the API does with keys.
@@ -178,17 +190,11 @@ pub trait KeyStore: Send + Sync {
 /// keys get 403 (the test `keys_are_seen_and_revoked_by_those_who_administer_the_whole_server`). A session of the portal
 /// gets a new key of its tenant, which `create` is told.
 #[async_trait]
-pub trait PortalKeyStore: Send + Sync {
+pub trait PortalKeyStore: KeyCareStore {
     async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey>;
 
     /// A page of these keys, newest first.
     async fn newest(&self, view: KeyView, page: PageRequest) -> StoreResult<Page<ApiKey>>;
-
-    /// Revokes a key; again is a no-op. `None` if there is no such key.
-    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>>;
-
-    /// Adds an audit record.
-    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()>;
 }
 
 #[async_trait]

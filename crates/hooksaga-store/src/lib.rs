@@ -31,6 +31,9 @@ mod call_guard;
 mod caretaker;
 mod check_picker;
 mod cleaner;
+mod clock_reading;
+mod columns;
+mod conditions;
 mod counts;
 pub mod database_tls;
 mod dead_letters;
@@ -65,15 +68,21 @@ mod verifier;
 mod wake;
 mod worker;
 
-pub use admin::{CreateOutcome, NewSubscription, SubscriptionAdminStore, SubscriptionPatch, UpdateOutcome};
+pub use admin::{
+    CreateOutcome, GONE_WITH_A_SUBSCRIPTION, NewSubscription, SecretRotation, SubscriptionAdminStore,
+    SubscriptionPatch, UpdateOutcome,
+};
 pub use audit::{AuditFilter, AuditRecord, NewAuditRecord};
-pub use block_pager::{BlockPager, PagerStep, ranges_between};
+pub use block_pager::{BlockPager, PagerStep};
 pub use call_guard::CallGuard;
 pub use caretaker::{
-    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, Troubled, TroubledPage, TroubledPlace,
+    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, Happening, Troubled, TroubledPage,
+    TroubledPlace,
 };
 pub use check_picker::{CheckPicker, OpenCheck};
 pub use cleaner::{CleanerStore, ResetLease};
+pub use clock_reading::ClockReading;
+pub use conditions::Conditions;
 pub use counts::{
     CountProgress, CountedDay, CountedMinutes, HOUR, MINUTE, MINUTES_KEPT, MINUTES_SETTLED,
     SUBSCRIPTIONS_LOOKED_AT, TOTALS_KEPT, each, floor,
@@ -84,15 +93,15 @@ pub use dead_letters::{
 };
 pub use endpoint::{EndpointNews, endpoint_news};
 pub use error::{QUERY_LIMIT, StoreError, StoreResult, split_advice};
-pub use examination::{ClockReading, Examination, Fault, RoleFault, RolesFound, SchemaVersion};
+pub use examination::{Examination, Fault, RoleFault, RolesFound, SchemaVersion};
 pub use ingest::{Appended, EventHead, IngestStore, NewEvent};
 pub use janitor::{
     ArchivedDelivery, ArchivedEvent, ArchivedLetter, DeliveryPlace, EXPIRED_KEYS_KEPT, EventPart, EventPlace,
     FoundEvent, JanitorStore, OldEvent, OldEvents, Removed, RemovedPart, RemovedRecords,
 };
 pub use keys::{
-    ApiKey, KeyReaderStore, KeyStore, KeyView, NewApiKey, NewPortalKey, PORTAL_SESSION, PortalKeyStore,
-    Scope, Scopes,
+    ApiKey, KeyCareStore, KeyReaderStore, KeyStore, KeyView, NewApiKey, NewPortalKey, PORTAL_SESSION,
+    PortalKeyStore, Scope, Scopes,
 };
 pub use lease::{Lease, LeaseRef, LeaseRequest, LeaseToken};
 pub use list_index::{
@@ -119,16 +128,15 @@ pub use redrives::{
 pub use rewrap::{REWRAP_BATCH, Reseal, Rewrap, SEALED_TABLES};
 pub use role::{Role, UnknownRole};
 pub use router::{
-    Examined, Gap, LargeEvent, MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore,
-    SmallLimits, Unmatched,
+    Examined, Gap, LargeEvent, ListedLimits, MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga,
+    RouterStore, SmallLimits, Unmatched,
 };
 pub use scan_step::ScanStep;
 pub use secret::{SealedHeaders, SealedParts, SealedSecret, Sealer, Seals, StoredSecret};
 pub use send_again::{Ended, FoundSaga, NextSaga};
 pub use server_options::{RoleMode, ServerOptions};
 pub use statistics::{
-    Gauges, Inventory, LivingWorker, MinuteCount, PoolUse, QueueGauges, Stats, SubscriptionCount,
-    TenantGauges,
+    Inventory, LivingWorker, MinuteCount, PoolUse, QueueGauges, Stats, SubscriptionCount, TenantGauges,
 };
 pub use stores::Stores;
 pub use tenant::TenantScope;
@@ -137,6 +145,6 @@ pub use triggers::{REPAIR_LETTER_HEADS, Trigger, missing_triggers, triggers};
 pub use verifier::{Check, CheckOutcome, CheckTurn, TakenChecks, VerifierStore};
 pub use wake::{NoWakeups, Stage, WakeListener, Wakeups};
 pub use worker::{
-    ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Started, Starting, Target, WORKER_GONE_AFTER,
+    ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Starting, Starts, Target, WORKER_GONE_AFTER,
     WORKER_LEASES_END_AFTER, WorkerBeat, WorkerStore,
 };

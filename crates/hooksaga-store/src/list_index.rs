@@ -1,8 +1,8 @@
 //! `list_indexer`: keeps the coarse index that lists are read from.
 //!
 //! An index on sagas would be written with every version of every saga. This one says only in which blocks of
-//! [`BLOCK`] ids there is something: of a subscription, of a tenant, of an event type, of a time. It is written once per
-//! block and value, some time behind the deliveries, by a component that they do not wait for. A list reads
+//! [`BLOCK`] ids there is something: of a subscription, of a tenant, of an event type, of a type of a tenant, of a time. It is
+//! written once per block and value, some time behind the deliveries, by a component that they do not wait for. A list reads
 //! the blocks, newest first, and then their rows: a block that no longer holds a matching row costs one lookup.
 //!
 //! Rows that are newer than the index are read without it. Rows are indexed once they are [`settled`](SETTLED), so that
@@ -52,16 +52,23 @@ pub enum Facet {
     DeliveryTenant,
     DeliveryType,
     EventType,
+    /// A type of one tenant: where many tenants have much, blocks of the tenant that are blocks of the type may still hold no
+    /// row of both.
+    DeliveryTypeOfTenant,
+    EventTypeOfTenant,
 }
 
 impl Facet {
     /// Those of a list.
     pub const fn of(list: IndexedList) -> &'static [Self] {
         match list {
-            IndexedList::Deliveries => {
-                &[Self::DeliverySubscription, Self::DeliveryTenant, Self::DeliveryType]
-            }
-            IndexedList::Events => &[Self::EventType],
+            IndexedList::Deliveries => &[
+                Self::DeliverySubscription,
+                Self::DeliveryTenant,
+                Self::DeliveryType,
+                Self::DeliveryTypeOfTenant,
+            ],
+            IndexedList::Events => &[Self::EventType, Self::EventTypeOfTenant],
         }
     }
 
@@ -72,8 +79,30 @@ impl Facet {
             Self::DeliveryTenant => 2,
             Self::DeliveryType => 3,
             Self::EventType => 4,
+            Self::DeliveryTypeOfTenant => 5,
+            Self::EventTypeOfTenant => 6,
         }
     }
+
+    /// What is indexed of a delivery.
+    pub fn of_delivery(subscription: i64, tenant: String, event_type: String) -> [(Self, String); 4] {
+        [
+            (Self::DeliverySubscription, subscription.to_string()),
+            (Self::DeliveryTypeOfTenant, type_of_tenant(&tenant, &event_type)),
+            (Self::DeliveryTenant, tenant),
+            (Self::DeliveryType, event_type),
+        ]
+    }
+
+    /// What is indexed of an event.
+    pub fn of_event(tenant: &str, event_type: String) -> [(Self, String); 2] {
+        [(Self::EventTypeOfTenant, type_of_tenant(tenant, &event_type)), (Self::EventType, event_type)]
+    }
+}
+
+/// The names of neither have a slash.
+fn type_of_tenant(tenant: &str, event_type: &str) -> String {
+    format!("{tenant}/{event_type}")
 }
 
 /// Which blocks of a list are of interest: those that hold all of the values, and something of the time.
@@ -92,10 +121,16 @@ impl BlockFilter {
             return None;
         }
         let subscription = wanted.subscription_id.map(|id| (Facet::DeliverySubscription, id.0.to_string()));
-        // A subscription has one tenant.
-        let tenant = scope.tenant().filter(|_| subscription.is_none());
+        let event_type = match (&wanted.event_type, scope.tenant()) {
+            (Some(name), Some(tenant)) => {
+                Some((Facet::DeliveryTypeOfTenant, type_of_tenant(tenant, name.as_ref())))
+            }
+            (Some(name), None) => Some((Facet::DeliveryType, name.to_string())),
+            (None, _) => None,
+        };
+        // A subscription has one tenant, and so has its type.
+        let tenant = scope.tenant().filter(|_| subscription.is_none() && event_type.is_none());
         let tenant = tenant.map(|tenant| (Facet::DeliveryTenant, tenant.to_owned()));
-        let event_type = wanted.event_type.clone().map(|event_type| (Facet::DeliveryType, event_type));
         Self {
             list: IndexedList::Deliveries,
             values: [subscription, tenant, event_type].into_iter().flatten().collect(),
@@ -106,13 +141,17 @@ impl BlockFilter {
     }
 
     /// The same for events, whose tenants have an index of their own.
-    pub fn of_events(wanted: &EventFilter) -> Option<Self> {
+    pub fn of_events(scope: &TenantScope, wanted: &EventFilter) -> Option<Self> {
         if wanted.external_id.is_some() || wanted.correlation_id.is_some() {
             return None;
         }
+        let event_type = wanted.event_type.as_ref().map(|name| match scope.tenant() {
+            Some(tenant) => (Facet::EventTypeOfTenant, type_of_tenant(tenant, name.as_ref())),
+            None => (Facet::EventType, name.to_string()),
+        });
         Self {
             list: IndexedList::Events,
-            values: wanted.event_type.clone().map(|value| (Facet::EventType, value)).into_iter().collect(),
+            values: event_type.into_iter().collect(),
             created_after: wanted.created_after,
             created_before: wanted.created_before,
         }
@@ -249,8 +288,41 @@ mod tests {
         let wanted =
             DeliveryFilter { subscription_id: Some(hooksaga_saga::SubscriptionId(7)), ..Default::default() };
         assert_eq!(values(&wanted), [(Facet::DeliverySubscription, "7".to_owned())]);
-        assert_eq!(of(&DeliveryFilter { external_id: Some("x".to_owned()), ..wanted }), None);
+        assert_eq!(of(&DeliveryFilter { external_id: Some("x".parse().unwrap()), ..wanted }), None);
         assert_eq!(BlockFilter::of_deliveries(&TenantScope::All, &DeliveryFilter::default()), None);
-        assert_eq!(BlockFilter::of_events(&EventFilter::default()), None);
+        assert_eq!(BlockFilter::of_events(&one, &EventFilter::default()), None);
+    }
+
+    #[test]
+    fn a_type_is_asked_for_together_with_its_tenant() {
+        let one = TenantScope::One("a".parse().unwrap());
+        let wanted = DeliveryFilter { event_type: Some("x.y".parse().unwrap()), ..Default::default() };
+        let values = |scope: &TenantScope, wanted: &DeliveryFilter| {
+            BlockFilter::of_deliveries(scope, wanted).unwrap().values
+        };
+        let of_tenant = (Facet::DeliveryTypeOfTenant, "a/x.y".to_owned());
+        assert_eq!(values(&one, &wanted), std::slice::from_ref(&of_tenant));
+        assert_eq!(values(&TenantScope::All, &wanted), [(Facet::DeliveryType, "x.y".to_owned())]);
+        let of_one = DeliveryFilter { subscription_id: Some(hooksaga_saga::SubscriptionId(7)), ..wanted };
+        let subscription = (Facet::DeliverySubscription, "7".to_owned());
+        assert_eq!(values(&one, &of_one), [subscription, of_tenant.clone()]);
+        assert!(Facet::of_delivery(7, "a".to_owned(), "x.y".to_owned()).contains(&of_tenant));
+
+        let wanted = EventFilter { event_type: Some("x.y".parse().unwrap()), ..Default::default() };
+        let values = |scope: &TenantScope| BlockFilter::of_events(scope, &wanted).unwrap().values;
+        let of_tenant = (Facet::EventTypeOfTenant, "a/x.y".to_owned());
+        assert_eq!(values(&one), std::slice::from_ref(&of_tenant));
+        assert_eq!(values(&TenantScope::All), [(Facet::EventType, "x.y".to_owned())]);
+        assert!(Facet::of_event("a", "x.y".to_owned()).contains(&of_tenant));
+    }
+
+    #[test]
+    fn every_facet_belongs_to_the_list_that_writes_it() {
+        let name = || "x".to_owned();
+        let facets: BTreeSet<i16> =
+            Facet::of_delivery(1, name(), name()).map(|(facet, _)| facet.number()).into();
+        assert_eq!(facets, Facet::of(IndexedList::Deliveries).iter().map(|facet| facet.number()).collect());
+        let facets: BTreeSet<i16> = Facet::of_event("x", name()).map(|(facet, _)| facet.number()).into();
+        assert_eq!(facets, Facet::of(IndexedList::Events).iter().map(|facet| facet.number()).collect());
     }
 }

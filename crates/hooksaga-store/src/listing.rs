@@ -48,6 +48,11 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
+    /// The page of a list that nothing belongs to.
+    pub fn empty() -> Self {
+        Self { items: Vec::new(), next: None }
+    }
+
     /// The page of a query that returned one row more than `limit` if there is more.
     pub fn cut(mut items: Vec<T>, limit: u32, id: impl Fn(&T) -> i64) -> Self {
         let more = items.len() > limit as usize;

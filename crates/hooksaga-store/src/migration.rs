@@ -1,8 +1,8 @@
 //! Versioned, forward-only migrations: what every back end's runner has in common.
 //!
 //! There is no migration crate because the runner must hold a lock across concurrent runs, create
-//! cluster-wide roles, and (on databases without transactional DDL) resume a half-done step. What such a crate would do
-//! besides is this small file.
+//! cluster-wide roles, and (on databases without transactional DDL) resume a half-done step. The rest of what
+//! such a crate does fits into this small file.
 
 use crate::StoreError;
 
@@ -21,6 +21,11 @@ pub struct Migration {
 }
 
 impl Migration {
+    /// How reports call it: as its file, `0001_tables`.
+    pub fn label(&self) -> String {
+        format!("{:04}_{}", self.version, self.name)
+    }
+
     /// What identifies the text of this step.
     pub fn fingerprint(&self) -> String {
         fingerprint(self.sql)

@@ -1,5 +1,5 @@
-//! A scan of the events of a time for one subscription, in the order of their creation: which of them it has no saga of.
-//! A back end reads the events; what follows from what it read is here.
+//! Scans the events of a period, in the order of their creation, for those that a subscription has no saga of. A back end
+//! reads the events; this file decides what follows from them.
 
 use crate::{EventPlace, Requeued, RequeuedSaga, StoreError, StoreResult, Trace};
 use hooksaga_saga::{

@@ -1,21 +1,21 @@
-//! `api_reader`: everything that the API and the metrics show. Secrets are out of its reach.
+//! `api_reader`: everything that the API and the metrics show. It cannot read secrets.
 
 use crate::{
     AuditFilter, AuditRecord, DeadLetterFilter, EventHead, Inventory, ListQuery, LivingWorker, Page,
-    PageRequest, QueueGauges, Redrive, Stats, StoreResult, TenantScope, Unmatched,
+    PageRequest, QueueGauges, Redrive, Stats, StoreResult, TenantGauges, TenantScope, Unmatched,
 };
 use async_trait::async_trait;
 use hooksaga_saga::{
-    DeadLetterId, DisabledReason, ErrorCode, EventId, Held, JobId, JobStatus, Latencies, RedriveId, SagaId,
-    SagaStatus, SubscriptionId, Timestamp, Topic,
+    CallbackUrl, CorrelationId, DeadLetterId, DisabledReason, ErrorCode, EventId, EventType, ExternalId,
+    Held, JobId, JobStatus, Latencies, RedriveId, SagaId, SagaStatus, SubscriptionId, Timestamp, Topic,
 };
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter {
-    pub event_type: Option<String>,
-    pub external_id: Option<String>,
-    pub correlation_id: Option<String>,
+    pub event_type: Option<EventType>,
+    pub external_id: Option<ExternalId>,
+    pub correlation_id: Option<CorrelationId>,
     /// Created at or after.
     pub created_after: Option<Timestamp>,
     /// Created before.
@@ -193,7 +193,7 @@ pub struct SubscriptionDetail {
 pub struct SubscriptionFilter {
     /// Has exactly this topic.
     pub event_type: Option<Topic>,
-    pub callback_url: Option<String>,
+    pub callback_url: Option<CallbackUrl>,
     pub active: Option<bool>,
     pub verified: Option<bool>,
     /// Switched off by the caretaker.
@@ -235,9 +235,9 @@ pub struct DeliveryFilter {
     pub statuses: BTreeSet<SagaStatus>,
     pub subscription_id: Option<SubscriptionId>,
     pub event_id: Option<EventId>,
-    pub event_type: Option<String>,
-    pub external_id: Option<String>,
-    pub correlation_id: Option<String>,
+    pub event_type: Option<EventType>,
+    pub external_id: Option<ExternalId>,
+    pub correlation_id: Option<CorrelationId>,
     /// Created at or after.
     pub created_after: Option<Timestamp>,
     /// Created before.
@@ -348,8 +348,12 @@ pub trait ReaderStore: Send + Sync {
     /// there are runs of failures, however much waits.
     async fn failing(&self, scope: &TenantScope, each: u32) -> StoreResult<FailingEndpoints>;
 
-    /// The server's.
+    /// The server's. Counts what is open, which takes as long as there is much of it.
     async fn gauges(&self) -> StoreResult<QueueGauges>;
+
+    /// One tenant's.
+    async fn tenant_gauges(&self, tenant: &str) -> StoreResult<TenantGauges>;
+
     async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats>;
 
     /// The statistics without what each subscription did, which costs most of it.

@@ -5,7 +5,7 @@
 
 use crate::{DeadLetterFilter, EventPlace, EventSpan, RequeuedSaga, StoreResult, TenantScope};
 use async_trait::async_trait;
-use hooksaga_saga::{Chosen, EventId, KeyId, RedriveId, SubscriptionId, Timestamp};
+use hooksaga_saga::{Chosen, EventId, Invalid, KeyId, RedriveId, SubscriptionId, Timestamp};
 use std::{fmt, str::FromStr, time::Duration};
 
 /// What a redrive sends again.
@@ -141,8 +141,8 @@ impl From<&RedriveWork> for RedriveColumns {
             RedriveWork::DeadLetters(filter) => Self {
                 kind,
                 subscription_id: filter.subscription_id.map(|id| id.0),
-                event_type: filter.event_type.clone(),
-                final_error_code: filter.final_error_code.clone(),
+                event_type: filter.event_type.as_ref().map(ToString::to_string),
+                final_error_code: filter.final_error_code.as_ref().map(ToString::to_string),
                 since: filter.created_after,
                 until: filter.created_before,
             },
@@ -158,9 +158,12 @@ impl From<&RedriveWork> for RedriveColumns {
     }
 }
 
-impl From<RedriveColumns> for RedriveWork {
-    fn from(columns: RedriveColumns) -> Self {
-        match (columns.kind.as_str(), columns.subscription_id) {
+/// Reads back what was stored. What can no longer be parsed is an error: a filter without it would send more.
+impl TryFrom<RedriveColumns> for RedriveWork {
+    type Error = Invalid;
+
+    fn try_from(columns: RedriveColumns) -> Result<Self, Invalid> {
+        Ok(match (columns.kind.as_str(), columns.subscription_id) {
             ("events", Some(id)) => Self::Events {
                 subscription_id: SubscriptionId(id),
                 since: columns.since.unwrap_or(Timestamp::from_micros(0)),
@@ -168,13 +171,13 @@ impl From<RedriveColumns> for RedriveWork {
             },
             _ => Self::DeadLetters(DeadLetterFilter {
                 subscription_id: columns.subscription_id.map(SubscriptionId),
-                event_type: columns.event_type,
-                final_error_code: columns.final_error_code,
+                event_type: columns.event_type.as_deref().map(str::parse).transpose()?,
+                final_error_code: columns.final_error_code.as_deref().map(str::parse).transpose()?,
                 requeued: None,
                 created_after: columns.since,
                 created_before: columns.until,
             }),
-        }
+        })
     }
 }
 
@@ -411,6 +414,22 @@ pub trait RedriveStore: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stored_filter_is_read_back_or_refused() {
+        let work = RedriveWork::DeadLetters(DeadLetterFilter {
+            subscription_id: Some(SubscriptionId(3)),
+            event_type: Some("order.created".parse().unwrap()),
+            final_error_code: Some("HTTP_503".parse().unwrap()),
+            ..DeadLetterFilter::default()
+        });
+        let columns = RedriveColumns::from(&work);
+        assert_eq!(columns.clone().try_into(), Ok(work));
+        let no_type = RedriveColumns { event_type: Some("two words".to_owned()), ..columns.clone() };
+        assert!(RedriveWork::try_from(no_type).is_err(), "it must not become a filter of all types");
+        let no_code = RedriveColumns { final_error_code: Some(String::new()), ..columns };
+        assert!(RedriveWork::try_from(no_code).is_err());
+    }
 
     #[test]
     fn a_percentage_is_of_the_time_that_was_asked_for_and_ends_at_100() {

@@ -118,6 +118,17 @@ pub struct SmallLimits {
     pub each: u32,
     /// Subscriptions of all small events together. At least `each`.
     pub sagas: u32,
+    /// For subscriptions that have no limit of retries of their own.
+    pub default_limit: u32,
+}
+
+/// What routing listed events may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedLimits {
+    /// Subscriptions that are considered.
+    pub sagas: u32,
+    /// For subscriptions that have no limit of retries of their own.
+    pub default_limit: u32,
 }
 
 /// A queued event that matches more subscriptions than a small one.
@@ -163,20 +174,10 @@ pub trait RouterStore: Send + Sync {
 
     /// Of these events, which are in the order of their ids: each that matches no more than `limits.each` further subscriptions is
     /// routed to its end, until the next small one exceeds `limits.sagas`. The large ones are not touched, and are named.
-    async fn route_small(
-        &self,
-        events: &[EventId],
-        limits: SmallLimits,
-        default_limit: u32,
-    ) -> StoreResult<Examined>;
+    async fn route_small(&self, events: &[EventId], limits: SmallLimits) -> StoreResult<Examined>;
 
     /// [`Self::route`], of these events only.
-    async fn route_listed(
-        &self,
-        events: &[EventId],
-        sagas: u32,
-        default_limit: u32,
-    ) -> StoreResult<RouteBatch>;
+    async fn route_listed(&self, events: &[EventId], limits: ListedLimits) -> StoreResult<RouteBatch>;
 }
 
 #[cfg(test)]

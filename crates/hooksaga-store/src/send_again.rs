@@ -1,4 +1,4 @@
-//! Sagas that have ended, and what they are sent again as.
+//! Sending a delivery again: the saga that has ended, and the new one that is made for it.
 
 use crate::{Requeued, RequeuedSaga, Trace};
 use hooksaga_saga::{EventId, Saga, SagaId, SubscriptionId, Timestamp, send_again};

@@ -1,4 +1,4 @@
-//! How to reach a database server: what every back end with one has to be told.
+//! How to reach a database server: the options of both server back ends.
 
 use crate::Role;
 use std::{collections::BTreeMap, fmt};

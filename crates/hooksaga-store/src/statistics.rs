@@ -62,7 +62,7 @@ pub struct SubscriptionCount {
     pub dead_lettered: u64,
 }
 
-/// Open deliveries of one tenant. A count ends at [`TenantGauges::MOST`]: a statistic must stay cheap.
+/// Open deliveries of one tenant. A count ends at [`TenantGauges::MOST`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TenantGauges {
     pub pending_sagas: u64,
@@ -70,27 +70,19 @@ pub struct TenantGauges {
     pub in_progress_sagas: u64,
     /// Open sagas of its subscriptions that are not active and verified.
     pub held_sagas: u64,
-    /// How long its oldest saga that could run has been due, in microseconds; 0 if none is.
-    pub oldest_due_age_micros: u64,
 }
 
 impl TenantGauges {
     pub const MOST: u32 = 10_000;
 }
 
-/// How much waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gauges {
-    Server(QueueGauges),
-    Tenant(TenantGauges),
-}
-
+/// What can be read quickly however much waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
     /// The database's clock.
     pub now: Timestamp,
-    /// The server's for [`TenantScope::All`](crate::TenantScope::All), else the tenant's.
-    pub gauges: Gauges,
+    /// How long the oldest saga that could run has been due, in microseconds; 0 if none is.
+    pub oldest_due_age_micros: u64,
     /// The last three hours, oldest first; minutes in which nothing ended are left out.
     pub minutes: Vec<MinuteCount>,
     /// Subscriptions with any in the last 24 hours, by id, at most 1000.

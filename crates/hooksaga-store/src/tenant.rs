@@ -31,16 +31,16 @@ impl TenantScope {
 
     /// The error code that a stored one is shown as. To one tenant, a blocked address looks like a name that does not
     /// resolve: told apart, they would say which names exist inside the server's network.
-    pub fn shown_code<'a>(&self, stored: &'a str) -> &'a str {
+    pub fn shown_code<'a>(&self, stored: &'a ErrorCode) -> &'a ErrorCode {
         match self {
-            Self::One(_) if stored == ErrorCode::BLOCKED_ADDRESS.as_str() => SHOWN_FOR_BLOCKED.as_str(),
+            Self::One(_) if *stored == ErrorCode::BLOCKED_ADDRESS => &SHOWN_FOR_BLOCKED,
             Self::One(_) | Self::All => stored,
         }
     }
 
     /// Whether a stored error code matches a filter. It compares the code that is shown, so that filters reveal no more
     /// than lists.
-    pub fn matches_code(&self, wanted: Option<&str>, stored: &str) -> bool {
+    pub fn matches_code(&self, wanted: Option<&ErrorCode>, stored: &ErrorCode) -> bool {
         wanted.is_none_or(|wanted| self.shown_code(stored) == wanted)
     }
 }
@@ -52,16 +52,17 @@ mod tests {
     #[test]
     fn a_tenant_cannot_filter_by_what_it_is_not_shown() {
         let one = TenantScope::One(Tenant::default());
-        let (blocked, unknown) = ("BLOCKED_ADDRESS", "DNS_FAILED");
+        let (blocked, unknown, late) =
+            (&ErrorCode::BLOCKED_ADDRESS, &ErrorCode::DNS_FAILED, &ErrorCode::TIMEOUT);
         for (scope, wanted, matching) in [
             (&one, Some(blocked), vec![]),
             (&one, Some(unknown), vec![blocked, unknown]),
-            (&one, Some("TIMEOUT"), vec!["TIMEOUT"]),
-            (&one, None, vec![blocked, unknown, "TIMEOUT"]),
+            (&one, Some(late), vec![late]),
+            (&one, None, vec![blocked, unknown, late]),
             (&TenantScope::All, Some(blocked), vec![blocked]),
             (&TenantScope::All, Some(unknown), vec![unknown]),
         ] {
-            let mut stored = vec![blocked, unknown, "TIMEOUT"];
+            let mut stored = vec![blocked, unknown, late];
             stored.retain(|stored| scope.matches_code(wanted, stored));
             assert_eq!(stored, matching, "{scope:?} {wanted:?}");
         }

@@ -1,5 +1,5 @@
-//! The triggers that a schema's scripts make, and what is kept by them. A restore may leave some out: then lists lack rows, and
-//! the schema guards less, and nothing else shows it.
+//! The triggers that the migrations create, and the rows that they maintain. A restore may leave triggers out. Then lists lack
+//! rows and the schema guards less, and nothing else would show it.
 
 /// A trigger that a script makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,10 @@
 //! `job_worker`: leases jobs and reports how they ended.
 
-use crate::{Lease, LeaseRef, LeaseRequest, SealedSecret, StoreResult, StoredSecret};
+use crate::{ClockReading, Lease, LeaseRef, LeaseRequest, SealedSecret, StoreResult, StoredSecret};
 use async_trait::async_trait;
-use hooksaga_saga::{EventId, JobId, Outcome, RateLimit, SagaId, SubscriptionId, Timestamp};
+use hooksaga_saga::{
+    EventId, JobId, Lead, Outcome, RateLimit, Reservation, SagaId, SubscriptionId, Timestamp,
+};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// All that one attempt needs besides its target.
@@ -59,13 +61,13 @@ pub struct Starting {
     pub jobs: u32,
 }
 
-/// How many of them may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Started {
-    pub subscription_id: SubscriptionId,
-    pub jobs: u32,
-    /// How long until the next one may.
-    pub wait: Duration,
+/// How many of them may, and when.
+#[derive(Clone, Debug)]
+pub struct Starts {
+    /// What the moments count from.
+    pub clock: ClockReading,
+    /// One per entry, in their order.
+    pub reserved: Vec<Reservation>,
 }
 
 /// How one leased job ended.
@@ -133,9 +135,9 @@ pub trait WorkerStore: Send + Sync {
     /// skipping those that somebody else is claiming.
     async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch>;
 
-    /// Counts starts against the rate limits of their subscriptions, exactly, whoever else starts some. Returns one result
-    /// per entry, in their order; each subscription is named once.
-    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>>;
+    /// Counts starts against the rate limits of their subscriptions, exactly, whoever else starts some, for moments that
+    /// begin with the lead. The clock is read while the buckets are locked. Each subscription is named once.
+    async fn start_limited(&self, starting: &[Starting], lead: Lead) -> StoreResult<Starts>;
 
     /// Gives leased jobs back, to be claimed again not before `delay` from now; fenced. Returns the jobs
     /// that changed.

@@ -126,8 +126,7 @@ impl Node {
             "--innodb-log-file-size=48M".to_owned(),
         ];
         options.extend_from_slice(more);
-        let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        MariaDbServer::spawn(self.folder.path(), *port, &options)
+        MariaDbServer::spawn(self.folder.path(), *port, &options, None)
     }
 
     fn log(&self) -> String {

@@ -15,5 +15,6 @@ pub mod proxy;
 pub mod receiver;
 pub mod scratch;
 pub mod server;
+pub mod small_disk;
 pub mod standby;
 mod unprivileged;

@@ -4,6 +4,7 @@ use crate::{
     authority::{Authority, Identity},
     postgres::free_port,
     scratch::ScratchDir,
+    small_disk::{SmallDisk, on},
     unprivileged,
 };
 use mysql_async::{Conn, Opts, prelude::Queryable as _};
@@ -11,7 +12,10 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -27,6 +31,7 @@ pub struct MariaDbServer {
     folder: ScratchDir,
     port: u16,
     options: Vec<String>,
+    disk: Option<Arc<SmallDisk>>,
     process: Child,
 }
 
@@ -49,25 +54,42 @@ impl MariaDbServer {
 
     /// The same with more options.
     pub fn start_with(options: &[&str]) -> Self {
-        let folder = Self::make_data();
-        let port = free_port();
-        let process = Self::spawn(folder.path(), port, options);
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        let server = Self { folder, port, options, process };
+        Self::run(Self::make_data(), options, None)
+    }
+
+    /// The same with all its data on this disk.
+    pub fn start_on(disk: &Arc<SmallDisk>) -> Self {
+        let folder = own_folder();
+        let data = format!("--datadir={}", disk.folder("data").display());
+        let options = vec![data, "--innodb-log-file-size=8M".to_owned()];
+        Self::fill_folder(folder.path(), &options, Some(disk));
+        Self::run(folder, options, Some(Arc::clone(disk)))
+    }
+
+    fn run(folder: ScratchDir, options: Vec<String>, disk: Option<Arc<SmallDisk>>) -> Self {
+        let port = free_port();
+        let process = Self::spawn(folder.path(), port, &options, disk.as_deref());
+        let server = Self { folder, port, options, disk, process };
         server.wait_until_ready();
         server
     }
 
     /// A folder with the data of a new server, and what it does at its start.
     pub(crate) fn make_data() -> ScratchDir {
-        let folder = ScratchDir::new("mariadb");
-        unprivileged::give(folder.path()).unwrap();
-        let data = folder.path().join("data");
-        let made = unprivileged::command(program("mariadb-install-db"))
+        let folder = own_folder();
+        let data = format!("--datadir={}", folder.path().join("data").display());
+        Self::fill_folder(folder.path(), &[data], None);
+        folder
+    }
+
+    /// Makes the data where these options tell, and in the folder what the server does at its start.
+    fn fill_folder(folder: &Path, options: &[String], disk: Option<&SmallDisk>) {
+        let made = on(disk, unprivileged::command(program("mariadb-install-db")))
             .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"])
             .arg("--skip-name-resolve")
-            .arg(format!("--datadir={}", data.display()))
-            .current_dir(folder.path())
+            .args(options)
+            .current_dir(folder)
             .output()
             .expect("setpriv (util-linux) and mariadb-install-db can be run");
         assert!(
@@ -75,21 +97,19 @@ impl MariaDbServer {
             "mariadb-install-db failed: {}",
             String::from_utf8_lossy(&made.stdout)
         );
-        let init = folder.path().join("init.sql");
         // One line per statement: that is all an init file can have.
         let sql = format!(
             "CREATE USER IF NOT EXISTS '{LOGIN}'@'127.0.0.1';\n\
              GRANT ALL PRIVILEGES ON *.* TO '{LOGIN}'@'127.0.0.1' WITH GRANT OPTION;\n"
         );
-        fs::write(&init, sql).unwrap();
-        folder
+        fs::write(folder.join("init.sql"), sql).unwrap();
     }
 
     /// MariaDB does not listen to SIGINT. Nothing is flushed to the disk: the tests kill processes, never the machine.
-    pub(crate) fn spawn(folder: &Path, port: u16, options: &[&str]) -> Child {
+    pub(crate) fn spawn(folder: &Path, port: u16, options: &[String], disk: Option<&SmallDisk>) -> Child {
         let log = fs::File::create(folder.join("server.log")).unwrap();
         let path = |name: &str| folder.join(name).display().to_string();
-        unprivileged::command_ended_by("TERM", program("mariadbd"))
+        on(disk, unprivileged::command_ended_by("TERM", program("mariadbd")))
             .arg("--no-defaults")
             .arg(format!("--datadir={}", path("data")))
             .arg(format!("--socket={}", path("s.sock")))
@@ -129,8 +149,17 @@ impl MariaDbServer {
     pub fn crash(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
-        self.process = Self::spawn(self.folder.path(), self.port, &options);
+        self.revive();
+    }
+
+    /// Whether it has ended, by itself or because it was killed.
+    pub fn has_ended(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
+    }
+
+    /// Starts a server that has ended.
+    pub fn revive(&mut self) {
+        self.process = Self::spawn(self.folder.path(), self.port, &self.options, self.disk.as_deref());
         self.wait_until_ready();
     }
 
@@ -153,7 +182,9 @@ impl MariaDbServer {
 impl Drop for MariaDbServer {
     fn drop(&mut self) {
         self.thaw();
-        let _ = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status();
+        // On a full disk it waits for somebody to make room.
+        let signal = if self.disk.is_some() { "-KILL" } else { "-TERM" };
+        let _ = Command::new("kill").args([signal, &self.process.id().to_string()]).status();
         let _ = self.process.wait();
     }
 }
@@ -168,6 +199,13 @@ fn program(name: &str) -> PathBuf {
         .unwrap_or_else(|| {
             panic!("no {name} found: install MariaDB (Debian: apt-get install mariadb-server)")
         })
+}
+
+/// A scratch folder of the user that servers run as.
+fn own_folder() -> ScratchDir {
+    let folder = ScratchDir::new("mariadb");
+    unprivileged::give(folder.path()).unwrap();
+    folder
 }
 
 pub(crate) fn opts(url: &str) -> Opts {

@@ -3,6 +3,7 @@
 use crate::{
     authority::{Authority, Identity},
     scratch::ScratchDir,
+    small_disk::{SmallDisk, on},
     unprivileged,
 };
 use std::{
@@ -10,7 +11,10 @@ use std::{
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -24,27 +28,58 @@ pub const URL_VARIABLE: &str = "TESTKIT_POSTGRES_URL";
 pub struct PostgresServer {
     folder: ScratchDir,
     port: u16,
-    options: Vec<String>,
+    settings: Vec<String>,
+    disk: Option<Arc<SmallDisk>>,
     process: Child,
+}
+
+/// What is special about a server.
+#[derive(Default)]
+struct Setup {
+    /// Each as `name=value`.
+    settings: Vec<String>,
+    /// Who may connect from where, instead of everybody from here.
+    access: Option<&'static str>,
+    /// More arguments for `initdb`.
+    made_with: Vec<String>,
+    /// A disk that the server sees.
+    disk: Option<Arc<SmallDisk>>,
 }
 
 impl PostgresServer {
     /// Makes a cluster in a scratch folder and starts it on a free port of the loopback interface.
     pub fn start() -> Self {
-        Self::start_with(&[], None)
+        Self::start_as(Setup::default())
     }
 
     /// The same with these settings, such as `max_connections=60`.
     pub fn start_with_settings(settings: &[&str]) -> Self {
-        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        Self::start_with(&settings, None)
+        let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        Self::start_as(Setup { settings, ..Setup::default() })
+    }
+
+    /// The same with a tablespace `small_disk` on this disk.
+    pub fn start_with_tablespace_on(disk: &Arc<SmallDisk>) -> Self {
+        let server = Self::start_as(Setup { disk: Some(Arc::clone(disk)), ..Setup::default() });
+        let folder = disk.folder("tablespace");
+        let sql = format!("CREATE TABLESPACE small_disk LOCATION '{}'", folder.display());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(execute(&server.url(), &sql));
+        server
+    }
+
+    /// The same with its log, the WAL, on this disk, in files of 1 MiB.
+    pub fn start_with_log_on(disk: &Arc<SmallDisk>) -> Self {
+        let made_with =
+            vec!["--wal-segsize=1".to_owned(), format!("--waldir={}", disk.folder("wal").display())];
+        Self::start_as(Setup { made_with, disk: Some(Arc::clone(disk)), ..Setup::default() })
     }
 
     /// The same with TLS. Without it, only the superuser's connection to the database `postgres` is accepted; the database
     /// `mutual` asks for a certificate of the same authority, too.
     pub fn start_with_tls(authority: &Authority, identity: &Identity) -> Self {
         let option = |name: &str, path: &Path| format!("{name}={}", path.display());
-        let options = [
+        let settings = vec![
             "ssl=on".to_owned(),
             option("ssl_cert_file", &identity.certificate),
             option("ssl_key_file", &identity.key),
@@ -53,21 +88,15 @@ impl PostgresServer {
         let access = "hostnossl postgres postgres 127.0.0.1/32 trust\n\
                       hostssl mutual all 127.0.0.1/32 trust clientcert=verify-ca\n\
                       hostssl all all 127.0.0.1/32 trust\n";
-        Self::start_with(&options, Some(access))
-    }
-
-    /// The same with more settings, each as `name=value`.
-    pub(crate) fn start_with_options(options: &[String]) -> Self {
-        Self::start_with(options, None)
+        Self::start_as(Setup { settings, access: Some(access), ..Setup::default() })
     }
 
     /// A copy of a running server that follows it.
     pub(crate) fn start_as_standby_of(primary: &Self) -> Self {
-        let bin = binaries();
         let folder = ScratchDir::new("postgres");
         unprivileged::give(folder.path()).unwrap();
         let data = folder.path().join("data");
-        let copied = unprivileged::command(bin.join("pg_basebackup"))
+        let copied = unprivileged::command(program("pg_basebackup"))
             .args(["--checkpoint=fast", "--write-recovery-conf", "--no-sync", "--dbname"])
             .arg(primary.url())
             .arg("--pgdata")
@@ -76,21 +105,16 @@ impl PostgresServer {
             .output()
             .expect("setpriv (util-linux) and pg_basebackup can be run");
         assert!(copied.status.success(), "pg_basebackup failed: {}", String::from_utf8_lossy(&copied.stderr));
-        let port = free_port();
-        let process = Self::spawn(&bin, &data, port, &[]);
-        let server = Self { folder, port, options: Vec::new(), process };
-        server.wait_until_ready();
-        server
+        Self::run(folder, free_port(), Vec::new(), None)
     }
 
-    /// `access`: who may connect from where, instead of everybody from here.
-    fn start_with(options: &[String], access: Option<&str>) -> Self {
-        let bin = binaries();
+    fn start_as(Setup { settings, access, made_with, disk }: Setup) -> Self {
         let folder = ScratchDir::new("postgres");
         unprivileged::give(folder.path()).unwrap();
         let data = folder.path().join("data");
-        let made = unprivileged::command(bin.join("initdb"))
+        let made = on(disk.as_deref(), unprivileged::command(program("initdb")))
             .args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"])
+            .args(made_with)
             .arg("--pgdata")
             .arg(&data)
             .current_dir(folder.path())
@@ -101,24 +125,28 @@ impl PostgresServer {
         if let Some(access) = access {
             fs::write(data.join("pg_hba.conf"), access).unwrap();
         }
-        let port = free_port();
-        let process = Self::spawn(&bin, &data, port, options);
-        let server = Self { folder, port, options: options.to_vec(), process };
+        Self::run(folder, free_port(), settings, disk)
+    }
+
+    /// Starts it where it was made.
+    fn run(folder: ScratchDir, port: u16, settings: Vec<String>, disk: Option<Arc<SmallDisk>>) -> Self {
+        let process = Self::spawn(folder.path(), port, &settings, disk.as_deref());
+        let server = Self { folder, port, settings, disk, process };
         server.wait_until_ready();
         server
     }
 
     /// fsync is off: the tests kill processes, never the machine.
-    fn spawn(bin: &Path, data: &Path, port: u16, options: &[String]) -> Child {
-        let log = fs::File::create(data.with_file_name("server.log")).unwrap();
-        unprivileged::command(bin.join("postgres"))
+    fn spawn(folder: &Path, port: u16, settings: &[String], disk: Option<&SmallDisk>) -> Child {
+        let log = fs::File::create(folder.join("server.log")).unwrap();
+        on(disk, unprivileged::command(program("postgres")))
             .arg("-D")
-            .arg(data)
+            .arg(folder.join("data"))
             .args(["-p", &port.to_string()])
             .args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="])
             .args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=1000"])
             .args(["-c", "shared_buffers=256MB", "-c", "max_wal_size=2GB"])
-            .args(options.iter().flat_map(|option| ["-c", option]))
+            .args(settings.iter().flat_map(|setting| ["-c", setting]))
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .stdin(Stdio::null())
@@ -145,8 +173,17 @@ impl PostgresServer {
         // has to wait for the children.)
         let _ = Command::new("kill").args(["-QUIT", &self.process.id().to_string()]).status();
         let _ = self.process.wait();
-        self.process = Self::spawn(&binaries(), &self.folder.path().join("data"), self.port, &self.options);
+        self.spawn_again();
+    }
+
+    fn spawn_again(&mut self) {
+        self.process = Self::spawn(self.folder.path(), self.port, &self.settings, self.disk.as_deref());
         self.wait_until_ready();
+    }
+
+    /// Whether it has ended, by itself or because it was killed.
+    pub fn has_ended(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
     }
 
     /// SIGKILL for every process of it.
@@ -165,11 +202,10 @@ impl PostgresServer {
         self.signal("CONT");
     }
 
-    /// Starts a server that was killed.
+    /// Starts a server that has ended.
     pub fn revive(&mut self) {
         let _ = fs::remove_file(self.folder.path().join("data/postmaster.pid"));
-        self.process = Self::spawn(&binaries(), &self.folder.path().join("data"), self.port, &self.options);
-        self.wait_until_ready();
+        self.spawn_again();
     }
 
     /// Makes a primary of a standby.
@@ -206,7 +242,12 @@ impl PostgresServer {
 
     /// Connects as the superuser.
     pub fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+        self.url_of("postgres")
+    }
+
+    /// Connects as the superuser to this database.
+    pub fn url_of(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 }
 

@@ -11,7 +11,7 @@ pub struct PostgresPair {
 
 impl PostgresPair {
     pub fn start() -> Self {
-        let primary = PostgresServer::start_with_options(&["synchronous_standby_names=*".to_owned()]);
+        let primary = PostgresServer::start_with_settings(&["synchronous_standby_names=*"]);
         let standby = PostgresServer::start_as_standby_of(&primary);
         Self { primary, standby }
     }

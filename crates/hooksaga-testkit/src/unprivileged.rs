@@ -15,10 +15,13 @@ struct User {
     gid: u32,
 }
 
+pub(crate) fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
 /// The user to drop to; `None` unless this process is root.
 fn fallback_user() -> Option<User> {
-    let me = fs::metadata("/proc/self").unwrap().uid();
-    (me == 0).then(|| {
+    is_root().then(|| {
         let passwd = fs::read_to_string("/etc/passwd").unwrap();
         ["postgres", "nobody"]
             .iter()

@@ -13,7 +13,7 @@ use crate::{
     wiring::{self, Component, RunningServer, Sockets, Wiring},
 };
 use hooksaga_http::Tls;
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{io::IsTerminal, net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::{net::TcpListener, task::JoinHandle};
 
 pub(crate) struct Server {
@@ -22,7 +22,7 @@ pub(crate) struct Server {
     root_key: Option<PathBuf>,
     grace: Duration,
     running: RunningServer,
-    /// Reads the certificate again at SIGHUP.
+    /// Takes SIGHUP.
     hangup: Option<JoinHandle<()>>,
     /// Holds the database open.
     _wiring: Wiring,
@@ -57,7 +57,7 @@ impl Server {
             descriptors::connections_beside(wiring.deliveries_at_a_time(), wiring.checks_at_a_time());
         let sockets = Sockets { listener, tls: tls.clone(), max_connections, metrics };
         let running = wiring.start(secret_key.as_ref(), sockets);
-        let hangup = tls.map(|tls| signals::at_hangup(move || read_again(&tls)));
+        let hangup = on_hangup(tls);
 
         warnings.extend(embedded.and_then(|path| data_folder::complaint(&path)));
         for warning in warnings {
@@ -143,6 +143,19 @@ fn load_certificate(server: &ServerConfig) -> CliResult<Option<Tls>> {
     Tls::load(&files.certificate, &files.key)
         .map(Some)
         .map_err(|error| CliError::new(format!("configuration: server.tls_cert, server.tls_key: {error}")))
+}
+
+/// Takes SIGHUP, which asks a service to read its files again. Only the certificate is read again; a server without one goes
+/// on as it is, and does not end as the system would have it. On a terminal the signal says that the terminal was closed:
+/// that may end a server which has no other use for it.
+fn on_hangup(tls: Option<Tls>) -> Option<JoinHandle<()>> {
+    match tls {
+        Some(tls) => Some(signals::at_hangup(move || read_again(&tls))),
+        None if std::io::stdin().is_terminal() || std::io::stdout().is_terminal() => None,
+        None => Some(signals::at_hangup(|| {
+            tracing::info!("SIGHUP: nothing is read again, since server.tls_cert is not set");
+        })),
+    }
 }
 
 fn read_again(tls: &Tls) {

@@ -1,4 +1,4 @@
-//! What else an administrator does with a subscription: delete it, and send it a test event.
+//! More actions on a subscription: deleting it, and sending it a test event.
 
 use crate::{
     api::{events::new_correlation_id, subscriptions::no_such},

@@ -1,4 +1,5 @@
-//! Statistics: read from counters, at most once a second per tenant however many ask.
+//! Statistics: read from counters, at most once a second per tenant however many ask; and open deliveries, which are counted
+//! (`refreshed`).
 
 use crate::{
     auth::{Allowed, Read},
@@ -7,14 +8,19 @@ use crate::{
     openapi::{KeyProblems, ListProblems},
     problem::Problem,
     query::Params,
+    refreshed::Patience,
     state::SharedState,
 };
 use axum::{Json, extract::State};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+/// How long a request waits for what is open to be counted.
+const PATIENCE: Patience = Patience { for_newer: Duration::from_secs(1), for_any: Duration::from_secs(10) };
 
 /// Show how everything stands
 ///
-/// Open deliveries, queues, and what ended lately, in all and per subscription.
+/// Open deliveries, queues, and what ended lately, in all and per subscription. Where so many deliveries are open that counting
+/// them takes long, the previous counts are returned, with their age.
 #[utoipa::path(
     get, path = "/v1/stats", tag = "stats", operation_id = "get_stats",
     security(("key" = ["read"])),
@@ -31,9 +37,12 @@ pub(crate) async fn show(
     params.finish(&mut errors);
     errors.check()?;
     let (cached, reader) = (state.stats.of(&scope), Arc::clone(&state.reader));
-    let stats = cached
-        .get(async move { reader.stats(&scope).await })
-        .await
-        .map_err(|error| Problem::from(&*error))?;
-    Ok(Json(StatsView::from(&*stats)))
+    let of = scope.clone();
+    let (stats, open) = tokio::join!(
+        cached.get(async move { reader.stats(&of).await }),
+        state.open_work.of(&scope, PATIENCE)
+    );
+    let stats = stats.map_err(|error| Problem::from(&*error))?;
+    let open = open.figures().map_err(|error| Problem::from(&*error))?;
+    Ok(Json(StatsView::new(&stats, &open)))
 }

@@ -27,7 +27,10 @@ use axum::{
 };
 use hooksaga_pipeline::{NewSecrets, SigningSecret};
 use hooksaga_saga::{CallbackUrl, SubscriptionId};
-use hooksaga_store::{CreateOutcome, Stage, Subscription, UpdateOutcome};
+use hooksaga_store::{
+    CreateOutcome, Page, PageRequest, SecretRotation, Stage, StoreResult, Subscription, TenantScope,
+    UpdateOutcome,
+};
 use http::{StatusCode, header};
 use std::time::Duration;
 
@@ -116,8 +119,21 @@ pub(crate) async fn list(
     ListRequest { scope, query, page, .. }: ListRequest<SubscriptionsQuery>,
     State(state): State<SharedState>,
 ) -> Result<Json<PageOf<SubscriptionView>>, Problem> {
-    let subscriptions = state.reader.subscriptions(page.of(&scope, &query.into())).await?;
+    let subscriptions = page_of(&state, &scope, query, page).await?;
     Ok(Json(PageOf::new(subscriptions, ListKind::Subscriptions)))
+}
+
+/// A page of the subscriptions that are asked for.
+pub(crate) async fn page_of(
+    state: &ApiState,
+    scope: &TenantScope,
+    query: SubscriptionsQuery,
+    page: PageRequest,
+) -> StoreResult<Page<Subscription>> {
+    match query.filter() {
+        Some(filter) => state.reader.subscriptions(page.of(scope, &filter)).await,
+        None => Ok(Page::empty()),
+    }
 }
 
 /// Show a subscription
@@ -288,15 +304,16 @@ pub(crate) async fn rotate_secret(
 /// Gives the subscription a new secret.
 pub(crate) async fn rotate(state: &ApiState, caller: &Caller, id: i64) -> Result<SigningSecret, Problem> {
     let secret = SigningSecret::generate();
-    let sealed = state.secret_key.seal(SubscriptionId(id), &secret);
+    let rotation = SecretRotation {
+        subscription_id: SubscriptionId(id),
+        secret: state.secret_key.seal(SubscriptionId(id), &secret),
+        overlap: SECRET_OVERLAP,
+        max_valid: MAX_VALID_SECRETS,
+    };
     let scope = caller.scope(None)?;
     // Its record says whose it was.
     let found = state.reader.subscription(&scope, SubscriptionId(id)).await?.ok_or_else(|| no_such(id))?;
-    let rotated = state
-        .admin
-        .rotate_secret(&scope, SubscriptionId(id), &sealed, SECRET_OVERLAP, MAX_VALID_SECRETS)
-        .await?;
-    if !rotated {
+    if !state.admin.rotate_secret(&scope, &rotation).await? {
         return Err(no_such(id));
     }
     audit::about(format!("subscriptions/{id}"), &found.tenant);

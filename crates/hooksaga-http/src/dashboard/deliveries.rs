@@ -1,4 +1,4 @@
-//! Deliveries: the list, and one with the story of its attempts.
+//! Deliveries: the list, and one with its attempts.
 
 use super::{
     OnPage, PageResult, Visitor,

@@ -1,4 +1,4 @@
-//! What else is done with a subscription: a test event, and its end.
+//! More actions on a subscription: sending it a test event, and deleting it.
 
 use super::{OnPage, PageResult, Visitor, subscriptions};
 use crate::{api::endpoint_care as api, audit, path::Id, state::SharedState};

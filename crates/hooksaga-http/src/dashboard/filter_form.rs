@@ -1,5 +1,5 @@
-//! What narrows a list: the views that people look at most, a form for everything else, and what is narrowed at present,
-//! each to be taken away.
+//! The filters of a list: the views that people use most, a form for everything else, and the filters that are set, each with
+//! a link that removes it.
 
 use super::{list::Asked, parts, words};
 use crate::problem::Problem;

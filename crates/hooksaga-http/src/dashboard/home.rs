@@ -6,12 +6,24 @@ use super::{
     layout::{self, HtmlPage, Section},
     parts, words,
 };
-use crate::{problem::Problem, state::SharedState};
+use crate::{
+    open_work::OpenWork,
+    problem::Problem,
+    refreshed::{Known, Patience},
+    state::SharedState,
+};
 use axum::extract::State;
 use hooksaga_saga::SagaStatus;
-use hooksaga_store::{FailingEndpoint, FailingEndpoints, Gauges, Scope, Stats, TenantGauges};
+use hooksaga_store::{FailingEndpoint, FailingEndpoints, Scope, Stats, StoreError};
 use maud::{Markup, html};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+/// The page does not wait for a count of many deliveries: two seconds later it is asked for again.
+const PATIENCE: Patience =
+    Patience { for_newer: Duration::from_millis(50), for_any: Duration::from_millis(50) };
+
+/// Of figures that are older the page says when they were counted.
+const RECENT: Duration = Duration::from_secs(5);
 
 /// Sends an event.
 pub(super) const SEND: &str = "hooksaga send order.created '{\"order\": 42}'";
@@ -24,9 +36,10 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> 
     let (stats, situations) = (state.stats_in_all.of(&scope), state.situations.of(&scope));
     let asked = || (Arc::clone(&state.reader), scope.clone());
     let ((reader, of), (beside, likewise)) = (asked(), asked());
-    let (stats, situation) = tokio::join!(
+    let (stats, situation, open) = tokio::join!(
         stats.get(async move { reader.stats_in_all(&of).await }),
         situations.get(async move { Situation::read(&*beside, &likewise).await }),
+        state.open_work.of(&scope, PATIENCE),
     );
     let stats = stats.map_err(|error| Problem::from(&*error))?;
     let situation = situation.map_err(|error| Problem::from(&*error))?;
@@ -43,7 +56,8 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> 
             (first_steps(&visitor, &situation))
         }
         @if situation.has_events {
-            (figures(&visitor, &stats, &situation))
+            (figures(&visitor, &stats, &situation, &open))
+            (how_counted(&visitor, &open))
             section.card { h2 { "The last hour" } (chart::bars(&stats.minutes, stats.now)) }
         }
         (failing(&visitor, &situation))
@@ -84,24 +98,16 @@ fn first_steps(visitor: &Visitor, situation: &Situation) -> Markup {
     }
 }
 
-fn figures(visitor: &Visitor, stats: &Stats, situation: &Situation) -> Markup {
-    let (pending, progress, retry, held, most) = match stats.gauges {
-        Gauges::Server(gauges) => (
-            gauges.pending_sagas,
-            gauges.in_progress_sagas(),
-            gauges.pending_retry_sagas,
-            gauges.held_sagas,
-            u64::MAX,
-        ),
-        Gauges::Tenant(gauges) => (
-            gauges.pending_sagas,
-            gauges.in_progress_sagas,
-            gauges.pending_retry_sagas,
-            gauges.held_sagas,
-            u64::from(TenantGauges::MOST),
-        ),
+fn figures(visitor: &Visitor, stats: &Stats, situation: &Situation, open: &Known<OpenWork>) -> Markup {
+    let (open, most) = match open {
+        Known::Figures(figures) => (Some(figures.value.deliveries()), figures.value.most()),
+        Known::Failed(_) | Known::Counting => (None, 0),
     };
-    let count = |value: u64| format!("{}{}", parts::number(value), if value >= most { "+" } else { "" });
+    let count = |value: Option<u64>| match value {
+        Some(value) => format!("{}{}", parts::number(value), if value >= most { "+" } else { "" }),
+        None => "…".to_owned(),
+    };
+    let retrying = open.map(|open| open.pending_retry);
     let by_status = |status: SagaStatus| visitor.path(&format!("/deliveries?status={status}"));
     let letters = situation.open_letters;
     let looked_at = |value: u64| format!("{value}{}", if value >= u64::from(LOOKED_AT) { "+" } else { "" });
@@ -109,11 +115,14 @@ fn figures(visitor: &Visitor, stats: &Stats, situation: &Situation) -> Markup {
     let slots: u64 = situation.workers.iter().map(|worker| u64::from(worker.slots)).sum();
     html! {
         section.figures aria-label="Figures" {
-            @for (status, value) in [(SagaStatus::Pending, pending), (SagaStatus::InProgress, progress)] {
+            @for (status, value) in [
+                (SagaStatus::Pending, open.map(|open| open.pending)),
+                (SagaStatus::InProgress, open.map(|open| open.in_progress)),
+            ] {
                 (parts::figure(words::status(status), &count(value), Some(&by_status(status)), "", ""))
             }
-            (parts::figure(words::status(SagaStatus::PendingRetry), &count(retry), Some(&by_status(SagaStatus::PendingRetry)), if retry > 0 { "warn" } else { "" }, ""))
-            (parts::figure("Held", &count(held), Some(&visitor.path("/subscriptions?active=false&disabled=false")), "", "Open deliveries that wait for their subscription to be active and verified"))
+            (parts::figure(words::status(SagaStatus::PendingRetry), &count(retrying), Some(&by_status(SagaStatus::PendingRetry)), if retrying.is_some_and(|count| count > 0) { "warn" } else { "" }, ""))
+            (parts::figure("Held", &count(open.map(|open| open.held)), Some(&visitor.path("/subscriptions?active=false&disabled=false")), "", "Open deliveries that wait for their subscription to be active and verified"))
             (parts::figure("Oldest due work", &if due.is_zero() { "none".to_owned() } else { parts::span(due) }, None, "", "How long the oldest delivery that could be sent has been due"))
             (parts::figure("Open dead letters", &looked_at(letters), Some(&visitor.path("/dead-letters?requeued=false")), if letters > 0 { "bad" } else { "" }, ""))
             @if situation.switched_off > 0 {
@@ -122,6 +131,27 @@ fn figures(visitor: &Visitor, stats: &Stats, situation: &Situation) -> Markup {
             @if visitor.tenant().is_none() {
                 (parts::figure("Workers · slots", &format!("{} · {}", situation.workers.len(), parts::number(slots)), None, if situation.workers.is_empty() { "bad" } else { "" }, "Worker processes that are alive, and how many deliveries they can send at a time"))
             }
+        }
+    }
+}
+
+/// Where the counts of open deliveries are not of this moment: of when they are, or why there are none.
+fn how_counted(visitor: &Visitor, open: &Known<OpenWork>) -> Markup {
+    html! {
+        @match open {
+            Known::Figures(figures) if figures.age() < RECENT => {},
+            Known::Figures(figures) => p.quiet {
+                "The open deliveries were last counted "
+                (parts::time(visitor.now.before(figures.age()), visitor.now)) "."
+            },
+            Known::Counting => p.quiet { "The open deliveries are being counted." },
+            Known::Failed(error) => p.quiet {
+                @match **error {
+                    StoreError::TooSlow(_) | StoreError::TimedOut(_) =>
+                        "So many deliveries are open that counting them takes too long. Everything else here is of this moment.",
+                    _ => "The open deliveries cannot be counted at the moment.",
+                }
+            },
         }
     }
 }

@@ -6,8 +6,8 @@ use super::{
 };
 use hooksaga_saga::{Tenant, Timestamp};
 use hooksaga_store::{
-    DeadLetterFilter, EventFilter, EventHead, FailingEndpoints, Gauges, LivingWorker, Page, PageRequest,
-    ReaderStore, Stats, StoreResult, SubscriptionFilter, TenantScope,
+    DeadLetterFilter, EventFilter, EventHead, FailingEndpoints, LivingWorker, Page, PageRequest, ReaderStore,
+    Stats, StoreResult, SubscriptionFilter, TenantScope,
 };
 use std::time::Duration;
 
@@ -65,11 +65,15 @@ impl Situation {
 }
 
 /// Reads once what the first page shows, as it will be read for the first who asks: by then connections are open, statements
-/// prepared, and what they look at is in memory. A database that is away is no matter here.
+/// prepared, and what they look at is in memory. The counts are thrown away: whoever asks first gets those of that moment. A
+/// database that is away is no matter here.
 pub async fn warm_up(reader: &dyn ReaderStore) {
-    let (stats, situation) =
-        tokio::join!(reader.stats_in_all(&TenantScope::All), Situation::read(reader, &TenantScope::All));
-    if let Some(error) = stats.err().or(situation.err()) {
+    let (stats, situation, counts) = tokio::join!(
+        reader.stats_in_all(&TenantScope::All),
+        Situation::read(reader, &TenantScope::All),
+        reader.gauges()
+    );
+    if let Some(error) = stats.err().or(situation.err()).or(counts.err()) {
         tracing::debug!(%error, "could not preload the overview page");
     }
 }
@@ -100,10 +104,7 @@ impl Mood {
 
 /// How long the oldest due work has waited.
 pub(super) fn oldest_due(stats: &Stats) -> Duration {
-    Duration::from_micros(match stats.gauges {
-        Gauges::Server(gauges) => gauges.oldest_due_age_micros,
-        Gauges::Tenant(gauges) => gauges.oldest_due_age_micros,
-    })
+    Duration::from_micros(stats.oldest_due_age_micros)
 }
 
 /// Everything in one sentence. `workers` is nothing where they are not the visitor's business.

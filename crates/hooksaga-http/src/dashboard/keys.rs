@@ -1,4 +1,4 @@
-//! API keys, for operators: who may do what, when each was last used, and the end of one.
+//! API keys, for operators: what each may do, when it was last used, and how it is revoked.
 
 use super::{
     OnPage, PageResult, Visitor,

@@ -243,7 +243,7 @@ fn heading(problem: &Problem) -> (&'static str, &'static str) {
         }
         Kind::NotFound => (
             "There is no such page",
-            "It may have been removed, or it belongs to somebody whose data this key may not see.",
+            "It may have been removed, or it belongs to somebody whose data you may not see.",
         ),
         _ => (problem.title(), ""),
     }

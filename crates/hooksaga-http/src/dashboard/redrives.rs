@@ -1,4 +1,4 @@
-//! Redrives: large work that sends many again in the background, how far it came, and who began it.
+//! Redrives: background work that sends many deliveries again, how far each has come, and who started it.
 
 use super::{
     OnPage, PageResult, Visitor,
@@ -143,8 +143,8 @@ fn letters_sent_again(filter: &DeadLetterFilter) -> String {
     let time = |at: Timestamp| ApiTime(at).to_string();
     for (name, value) in [
         ("subscription_id", filter.subscription_id.map(|id| id.to_string())),
-        ("event_type", filter.event_type.clone()),
-        ("final_error_code", filter.final_error_code.clone()),
+        ("event_type", filter.event_type.as_ref().map(ToString::to_string)),
+        ("final_error_code", filter.final_error_code.as_ref().map(ToString::to_string)),
         ("created_after", filter.created_after.map(time)),
         ("created_before", filter.created_before.map(time)),
     ] {

@@ -17,7 +17,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Redirect},
 };
-use hooksaga_saga::{CorrelationId, DeadLetterId, EventId, ExternalId, SagaId, SubscriptionId};
+use hooksaga_saga::{CallbackUrl, CorrelationId, DeadLetterId, EventId, ExternalId, SagaId, SubscriptionId};
 use hooksaga_store::{
     DeadLetterFilter, DeadLetterSummary, Delivery, EventFilter, EventHead, Page, PageRequest, StoreResult,
     Subscription, SubscriptionFilter, TenantScope,
@@ -128,14 +128,14 @@ async fn find(state: &ApiState, visitor: &Visitor, text: &str) -> StoreResult<Se
         let filter = SubscriptionFilter { callback_url: Some(url.clone()), ..SubscriptionFilter::default() };
         let page = reader.subscriptions(MOST.of(&scope, &filter)).await?;
         found.subscriptions.extend(page.items);
-        found.subscriptions_by = page.next.map(|_| url).or(found.subscriptions_by);
+        found.subscriptions_by = page.next.map(|_| url.to_string()).or(found.subscriptions_by);
     }
-    if text.parse::<ExternalId>().is_ok() {
-        let filter = EventFilter { external_id: Some(text.to_owned()), ..EventFilter::default() };
+    if let Ok(id) = text.parse::<ExternalId>() {
+        let filter = EventFilter { external_id: Some(id), ..EventFilter::default() };
         found.add_events(reader.events(MOST.of(&scope, &filter)).await?, "external_id");
     }
-    if text.parse::<CorrelationId>().is_ok() {
-        let filter = EventFilter { correlation_id: Some(text.to_owned()), ..EventFilter::default() };
+    if let Ok(id) = text.parse::<CorrelationId>() {
+        let filter = EventFilter { correlation_id: Some(id), ..EventFilter::default() };
         found.add_events(reader.events(MOST.of(&scope, &filter)).await?, "correlation_id");
     }
     found.events.sort_by_key(|event| std::cmp::Reverse(event.id.0));
@@ -161,7 +161,7 @@ fn event_id(text: &str) -> Option<i64> {
 }
 
 /// The callback URLs that a text can mean: as the API reads them, and without the scheme, as tables show them.
-fn callback_urls(text: &str) -> Vec<String> {
+fn callback_urls(text: &str) -> Vec<CallbackUrl> {
     let urls = if text.contains("://") {
         vec![text.to_owned()]
     } else if text.contains(['.', '/']) {
@@ -169,7 +169,7 @@ fn callback_urls(text: &str) -> Vec<String> {
     } else {
         Vec::new()
     };
-    urls.into_iter().filter_map(|url| validate::visible_ascii(url, 500).ok()).collect()
+    urls.iter().filter_map(|url| CallbackUrl::parse(url, true).ok()).collect()
 }
 
 #[cfg(test)]
@@ -187,10 +187,11 @@ mod tests {
 
     #[test]
     fn a_url_is_found_as_a_table_shows_it() {
-        assert_eq!(callback_urls("http://a.example/x"), ["http://a.example/x"]);
-        assert_eq!(callback_urls("a.example/x"), ["https://a.example/x", "http://a.example/x"]);
+        let found = |text: &str| callback_urls(text).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(found("http://a.example/x"), ["http://a.example/x"]);
+        assert_eq!(found("a.example/x"), ["https://a.example/x", "http://a.example/x"]);
         for text in ["order-42", "two words.", "\0://", "", "evt_17"] {
-            assert_eq!(callback_urls(text), Vec::<String>::new(), "{text}");
+            assert!(callback_urls(text).is_empty(), "{text}");
         }
     }
 }

@@ -79,7 +79,7 @@ async fn with_many(
     at: Timestamp,
 ) -> StoreResult<impl Iterator<Item = SentBy>> {
     let filter = AuditFilter {
-        action: Some(MANY.to_owned()),
+        action: Some(MANY.parse().expect("visible ASCII")),
         target: Some("dead-letters".to_owned()),
         created_after: Some(at),
         created_before: Some(at.after(MANY_ENDS)),
@@ -104,9 +104,9 @@ fn matches(tenant: Option<&str>, filter: &DeadLetterFilter, letter: &DeadLetterS
         _ => TenantScope::All,
     };
     scope.includes(&letter.tenant)
-        && scope.matches_code(filter.final_error_code.as_deref(), letter.final_error_code.as_str())
+        && scope.matches_code(filter.final_error_code.as_ref(), &letter.final_error_code)
         && filter.subscription_id.is_none_or(|id| id == letter.subscription_id)
-        && filter.event_type.as_ref().is_none_or(|it| *it == letter.event_type)
+        && filter.event_type.as_ref().is_none_or(|it| it.as_str() == letter.event_type)
         && filter.created_after.is_none_or(|at| at <= letter.created_at)
         && filter.created_before.is_none_or(|at| at > letter.created_at)
 }
@@ -171,10 +171,10 @@ mod tests {
         for (filter, sent) in [
             (DeadLetterFilter { subscription_id: Some(SubscriptionId(3)), ..none() }, true),
             (DeadLetterFilter { subscription_id: Some(SubscriptionId(4)), ..none() }, false),
-            (DeadLetterFilter { event_type: Some("t".to_owned()), ..none() }, true),
-            (DeadLetterFilter { event_type: Some("u".to_owned()), ..none() }, false),
-            (DeadLetterFilter { final_error_code: Some("HTTP_503".to_owned()), ..none() }, true),
-            (DeadLetterFilter { final_error_code: Some("HTTP_500".to_owned()), ..none() }, false),
+            (DeadLetterFilter { event_type: Some("t".parse().unwrap()), ..none() }, true),
+            (DeadLetterFilter { event_type: Some("u".parse().unwrap()), ..none() }, false),
+            (DeadLetterFilter { final_error_code: Some(ErrorCode::http(503)), ..none() }, true),
+            (DeadLetterFilter { final_error_code: Some(ErrorCode::http(500)), ..none() }, false),
             (DeadLetterFilter { created_after: Some(at(10)), ..none() }, true),
             (DeadLetterFilter { created_after: Some(at(11)), ..none() }, false),
             (DeadLetterFilter { created_before: Some(at(11)), ..none() }, true),

@@ -1,4 +1,4 @@
-//! Sign-in and sign-out: an API key, or a portal session's token, against a cookie.
+//! Sign-in and sign-out: an API key, or a portal session's token, is exchanged for a cookie.
 
 use super::{PageResult, Site, form::SignInForm, layout, parts, session};
 use crate::{

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     api::subscriptions as api,
+    api::subscriptions::page_of,
     cursor::ListKind,
     dto::SubscriptionsQuery,
     listing::ListRequest,
@@ -37,7 +38,7 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
     let path = visitor.path("/subscriptions");
     let read = async {
         let ListRequest { scope, query, page, .. } = asked.listing::<SubscriptionsQuery>(&visitor)?;
-        Ok::<_, Problem>(state.reader.subscriptions(page.of(&scope, &query.into())).await?)
+        Ok::<_, Problem>(page_of(&state, &scope, query, page).await?)
     };
     let PageOrProblem { items: subscriptions, next, problem } = PageOrProblem::of(read.await)?;
     let choice = |name: &str, label: &str, yes: &str, no: &str| {

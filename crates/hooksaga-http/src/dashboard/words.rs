@@ -54,8 +54,7 @@ pub(super) fn meaning(code: &ErrorCode) -> Meaning {
 
 /// The same for a text that an operator passes on to a customer: no more than the customer's own pages show.
 pub(super) fn meaning_for_customers(code: &ErrorCode) -> Meaning {
-    let shown = TenantScope::One(Tenant::default()).shown_code(code.as_str()).to_owned();
-    meaning(&ErrorCode::from_stored(shown))
+    meaning(TenantScope::One(Tenant::default()).shown_code(code))
 }
 
 /// A clause as a sentence.

@@ -4,9 +4,8 @@ use crate::{
     errors::FieldErrors,
     query::Params,
     time::{self, ApiTime},
-    validate,
 };
-use hooksaga_saga::Timestamp;
+use hooksaga_saga::{AuditAction, Timestamp};
 use hooksaga_store::{AuditFilter, AuditRecord};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
@@ -47,8 +46,8 @@ impl From<AuditRecord> for AuditItem {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditQuery {
-    #[param(min_length = 1, max_length = 100, pattern = "^[!-~]+$")]
-    action: Option<String>,
+    #[param(value_type = Option<String>, min_length = 1, max_length = 100, pattern = "^[!-~]+$")]
+    action: Option<AuditAction>,
     /// At this time or later.
     #[param(value_type = Option<String>, format = DateTime)]
     created_after: Option<Timestamp>,
@@ -60,7 +59,7 @@ pub(crate) struct AuditQuery {
 impl AuditQuery {
     pub(crate) fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {
-            action: params.take("action", errors, |text| validate::visible_ascii(text, 100)),
+            action: params.parsed("action", errors),
             created_after: params.take("created_after", errors, |text| time::parse(&text)),
             created_before: params.take("created_before", errors, |text| time::parse(&text)),
         }

@@ -10,7 +10,7 @@ use crate::{
     validate,
 };
 use hooksaga_pipeline::RequeueTally;
-use hooksaga_saga::{EventType, SubscriptionId, Tenant, Timestamp};
+use hooksaga_saga::{ErrorCode, EventType, SubscriptionId, Tenant, Timestamp};
 use hooksaga_store::{DeadLetterFilter, DeadLetterSummary, Requeued};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -65,10 +65,10 @@ pub(crate) struct DeadLetterView<'a> {
 pub(crate) struct DeadLettersQuery {
     #[param(minimum = 1)]
     subscription_id: Option<i64>,
-    #[param(min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
-    event_type: Option<String>,
-    #[param(min_length = 1, max_length = 100, pattern = "^[!-~]+$")]
-    final_error_code: Option<String>,
+    #[param(value_type = Option<String>, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
+    event_type: Option<EventType>,
+    #[param(value_type = Option<String>, min_length = 1, max_length = 100, pattern = "^[!-~]+$")]
+    final_error_code: Option<ErrorCode>,
     /// Only those that have been requeued, or only those that have not.
     requeued: Option<bool>,
     /// Created at this time or later.
@@ -85,8 +85,8 @@ impl ListParameters for DeadLettersQuery {
     fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {
             subscription_id: params.take("subscription_id", errors, |text| validate::id(&text)),
-            event_type: params.text::<EventType>("event_type", errors),
-            final_error_code: params.take("final_error_code", errors, validate::error_code),
+            event_type: params.parsed("event_type", errors),
+            final_error_code: params.parsed("final_error_code", errors),
             requeued: params.take("requeued", errors, |text| validate::boolean(&text)),
             created_after: params.take("created_after", errors, |text| time::parse(&text)),
             created_before: params.take("created_before", errors, |text| time::parse(&text)),
@@ -116,10 +116,10 @@ pub(crate) struct RequeueFilter {
     pub(crate) tenant: Option<Tenant>,
     #[schema(minimum = 1)]
     subscription_id: Option<i64>,
-    #[schema(min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
-    event_type: Option<String>,
-    #[schema(min_length = 1, max_length = 100, pattern = "^[!-~]+$", example = "HTTP_503")]
-    final_error_code: Option<String>,
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
+    event_type: Option<EventType>,
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 100, pattern = "^[!-~]+$", example = "HTTP_503")]
+    final_error_code: Option<ErrorCode>,
     /// Only `false`: what was requeued already is not sent again.
     requeued: Option<bool>,
     /// Created at this time or later.
@@ -136,12 +136,8 @@ impl RequeueFilter {
             tenant: object.optional("tenant", errors, validate::parsed_json),
             subscription_id: object
                 .optional("subscription_id", errors, |value| json::integer(value, 1..=i64::MAX)),
-            event_type: object.optional("event_type", errors, |value| {
-                json::string(value).and_then(|text| validate::parsed::<EventType>(&text).map(|_| text))
-            }),
-            final_error_code: object.optional("final_error_code", errors, |value| {
-                json::string(value).and_then(validate::error_code)
-            }),
+            event_type: object.optional("event_type", errors, validate::parsed_json),
+            final_error_code: object.optional("final_error_code", errors, validate::parsed_json),
             requeued: object.optional("requeued", errors, |value| match json::boolean(value)? {
                 true => Err("must be false: what was requeued already is not sent again".to_owned()),
                 false => Ok(false),

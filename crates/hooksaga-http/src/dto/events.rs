@@ -216,12 +216,12 @@ impl From<Unmatched> for UnmatchedView {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EventsQuery {
-    #[param(min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
-    event_type: Option<String>,
-    #[param(min_length = 1, max_length = 200, pattern = "^[!-~]+$")]
-    external_id: Option<String>,
-    #[param(min_length = 1, max_length = 100, pattern = "^[!-~]+$")]
-    correlation_id: Option<String>,
+    #[param(value_type = Option<String>, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
+    event_type: Option<EventType>,
+    #[param(value_type = Option<String>, min_length = 1, max_length = 200, pattern = "^[!-~]+$")]
+    external_id: Option<ExternalId>,
+    #[param(value_type = Option<String>, min_length = 1, max_length = 100, pattern = "^[!-~]+$")]
+    correlation_id: Option<CorrelationId>,
     /// Created at this time or later.
     #[param(value_type = Option<String>, format = DateTime)]
     created_after: Option<Timestamp>,
@@ -235,9 +235,9 @@ impl ListParameters for EventsQuery {
 
     fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {
-            event_type: params.text::<EventType>("event_type", errors),
-            external_id: params.text::<ExternalId>("external_id", errors),
-            correlation_id: params.text::<CorrelationId>("correlation_id", errors),
+            event_type: params.parsed("event_type", errors),
+            external_id: params.parsed("external_id", errors),
+            correlation_id: params.parsed("correlation_id", errors),
             created_after: params.take("created_after", errors, |text| time::parse(&text)),
             created_before: params.take("created_before", errors, |text| time::parse(&text)),
         }

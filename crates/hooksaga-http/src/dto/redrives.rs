@@ -161,8 +161,8 @@ impl From<DeadLetterFilter> for RedriveFilterView {
     fn from(filter: DeadLetterFilter) -> Self {
         Self {
             subscription_id: filter.subscription_id.map(|id| id.0),
-            event_type: filter.event_type,
-            final_error_code: filter.final_error_code,
+            event_type: filter.event_type.map(|it| it.to_string()),
+            final_error_code: filter.final_error_code.map(|it| it.to_string()),
             created_after: filter.created_after.map(Into::into),
             created_before: filter.created_before.map(Into::into),
         }

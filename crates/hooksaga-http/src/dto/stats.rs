@@ -1,7 +1,7 @@
 //! Statistics.
 
-use crate::time::ApiTime;
-use hooksaga_store::{Gauges, MinuteCount, Stats, SubscriptionCount};
+use crate::{open_work::OpenWork, refreshed::Figures, time::ApiTime};
+use hooksaga_store::{MinuteCount, QueueGauges, Stats, SubscriptionCount};
 use serde::Serialize;
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
@@ -18,6 +18,9 @@ pub(crate) struct StatsView {
     /// Null for a tenant: the queues are the server's.
     #[schema(required)]
     queue_depths: Option<QueueDepths>,
+    /// How long ago `open_deliveries`, `held` and `queue_depths` were counted: 0 or 1, and up to a minute where millions of
+    /// deliveries are open.
+    counted_seconds_ago: u64,
     /// How long the oldest delivery that could run has been due.
     oldest_due_age_seconds: f64,
     /// The last three hours, oldest first; minutes in which nothing ended are left out.
@@ -66,44 +69,38 @@ pub(crate) struct EndedPerSubscription {
     dead_lettered: u64,
 }
 
-impl From<&Stats> for StatsView {
-    fn from(stats: &Stats) -> Self {
-        let (open_deliveries, held, queue_depths, oldest_due) = match &stats.gauges {
-            Gauges::Server(gauges) => (
-                OpenDeliveries {
-                    pending: gauges.pending_sagas,
-                    in_progress: gauges.in_progress_sagas(),
-                    pending_retry: gauges.pending_retry_sagas,
-                },
-                gauges.held_sagas,
-                Some(QueueDepths {
-                    unrouted_events: gauges.unrouted_events,
-                    pending_jobs: gauges.pending_jobs,
-                    leased_jobs: gauges.leased_jobs,
-                    finished_jobs: gauges.finished_jobs,
-                    pending_dead_letters: gauges.pending_dead_letters,
-                }),
-                gauges.oldest_due_age_micros,
-            ),
-            Gauges::Tenant(gauges) => (
-                OpenDeliveries {
-                    pending: gauges.pending_sagas,
-                    in_progress: gauges.in_progress_sagas,
-                    pending_retry: gauges.pending_retry_sagas,
-                },
-                gauges.held_sagas,
-                None,
-                gauges.oldest_due_age_micros,
-            ),
+impl StatsView {
+    pub(crate) fn new(stats: &Stats, open: &Figures<OpenWork>) -> Self {
+        let deliveries = open.value.deliveries();
+        let queue_depths = match &open.value {
+            OpenWork::Server(gauges) => Some(gauges.into()),
+            OpenWork::Tenant(_) => None,
         };
         Self {
             now: stats.now.into(),
-            open_deliveries,
-            held,
+            open_deliveries: OpenDeliveries {
+                pending: deliveries.pending,
+                in_progress: deliveries.in_progress,
+                pending_retry: deliveries.pending_retry,
+            },
+            held: deliveries.held,
             queue_depths,
-            oldest_due_age_seconds: Duration::from_micros(oldest_due).as_secs_f64(),
+            counted_seconds_ago: open.age().as_secs(),
+            oldest_due_age_seconds: Duration::from_micros(stats.oldest_due_age_micros).as_secs_f64(),
             per_minute: stats.minutes.iter().map(Into::into).collect(),
             per_subscription: stats.subscriptions.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<&QueueGauges> for QueueDepths {
+    fn from(gauges: &QueueGauges) -> Self {
+        Self {
+            unrouted_events: gauges.unrouted_events,
+            pending_jobs: gauges.pending_jobs,
+            leased_jobs: gauges.leased_jobs,
+            finished_jobs: gauges.finished_jobs,
+            pending_dead_letters: gauges.pending_dead_letters,
         }
     }
 }

@@ -4,12 +4,12 @@ use crate::{
     auth::Caller,
     cursor::ListKind,
     errors::FieldErrors,
-    json::{self, Object},
+    json::{self, Null, Object},
     listing::ListParameters,
     problem::Problem,
     query::Params,
     time::ApiTime,
-    validate,
+    validate::{self, AskedUrl},
 };
 use hooksaga_pipeline::{SecretKey, SigningSecret};
 use hooksaga_saga::{CallbackUrl, RequestHeaders, SubscriptionId, Tenant, Topic, Topics};
@@ -32,10 +32,10 @@ struct ReadAsTopics;
 
 /// The topics of a request: one as `event_type`, or a list as `event_types`; `None` if neither is given or something is
 /// wrong with them.
-fn topics(object: &mut Object<'_>, errors: &mut FieldErrors) -> Option<Topics> {
-    let one =
-        object.given("event_type", errors, |value| validate::parsed_json::<Topic>(value).map(Topics::from));
-    let list = object.given("event_types", errors, |value| {
+fn topics(object: &mut Object<'_>, null: Null, errors: &mut FieldErrors) -> Option<Topics> {
+    let one = object
+        .member("event_type", null, errors, |value| validate::parsed_json::<Topic>(value).map(Topics::from));
+    let list = object.member("event_types", null, errors, |value| {
         let elements = json::elements(value, MAX_LISTED_TOPICS)?;
         if elements.count > MAX_LISTED_TOPICS {
             return Err(format!("must list 1 to {} different topics", Topics::MAX));
@@ -69,10 +69,10 @@ fn callback_url(value: &RawValue, allow_http: bool) -> Result<CallbackUrl, Strin
 #[expect(dead_code, reason = "event_type and event_types describe what `topics` is read from")]
 pub(crate) struct NewSubscriptionRequest {
     /// One topic: an event type, `prefix.*` or `*`. Exactly one of `event_type` and `event_types` is given.
-    #[schema(value_type = Option<String>, nullable = false, min_length = 1, max_length = 100, pattern = "^([A-Za-z0-9_.:-]+|[A-Za-z0-9_.:-]+[.][*]|[*])$", example = "order.created")]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 100, pattern = "^([A-Za-z0-9_.:-]+|[A-Za-z0-9_.:-]+[.][*]|[*])$", example = "order.created")]
     event_type: ReadAsTopics,
     /// Topics: event types, `prefix.*`, or `*`; at most 50, together at most 1,000 characters.
-    #[schema(value_type = Option<Vec<String>>, nullable = false, min_items = 1, example = json!(["order.created", "invoice.*"]))]
+    #[schema(value_type = Option<Vec<String>>, min_items = 1, example = json!(["order.created", "invoice.*"]))]
     event_types: ReadAsTopics,
     #[schema(ignore)]
     topics: Topics,
@@ -107,7 +107,7 @@ pub(crate) struct NewSubscriptionRequest {
 
 impl NewSubscriptionRequest {
     pub(crate) fn read(mut object: Object<'_>, allow_http: bool, errors: &mut FieldErrors) -> Option<Self> {
-        let topics = topics(&mut object, errors);
+        let topics = topics(&mut object, Null::IsAbsent, errors);
         if topics.is_none() && !errors.mentions("event_type") {
             errors.add("event_type", "is required: give event_type (one topic) or event_types (a list)");
         }
@@ -199,7 +199,7 @@ impl SubscriptionChange {
         let change = Self {
             event_type: ReadAsTopics,
             event_types: ReadAsTopics,
-            topics: topics(&mut object, errors),
+            topics: topics(&mut object, Null::IsAValue, errors),
             description: object
                 .given("description", errors, |value| json::or_null(value, validate::description)),
             callback_url: object.given("callback_url", errors, |value| callback_url(value, allow_http)),
@@ -395,8 +395,8 @@ pub(crate) struct SubscriptionsQuery {
     /// Has exactly this topic.
     #[param(value_type = Option<String>, min_length = 1, max_length = 100, pattern = "^([A-Za-z0-9_.:-]+|[A-Za-z0-9_.:-]+[.][*]|[*])$")]
     event_type: Option<Topic>,
-    #[param(min_length = 1, max_length = 500, pattern = "^[!-~]+$")]
-    callback_url: Option<String>,
+    #[param(value_type = Option<String>, min_length = 1, max_length = 500, pattern = "^[!-~]+$")]
+    callback_url: Option<AskedUrl>,
     active: Option<bool>,
     verified: Option<bool>,
     /// Switched off by the server.
@@ -408,8 +408,8 @@ impl ListParameters for SubscriptionsQuery {
 
     fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {
-            event_type: params.take("event_type", errors, |text| validate::parsed(&text)),
-            callback_url: params.take("callback_url", errors, |text| validate::visible_ascii(text, 500)),
+            event_type: params.parsed("event_type", errors),
+            callback_url: params.take("callback_url", errors, |text| validate::asked_url(&text)),
             active: params.take("active", errors, |text| validate::boolean(&text)),
             verified: params.take("verified", errors, |text| validate::boolean(&text)),
             disabled: params.take("disabled", errors, |text| validate::boolean(&text)),
@@ -417,15 +417,21 @@ impl ListParameters for SubscriptionsQuery {
     }
 }
 
-impl From<SubscriptionsQuery> for SubscriptionFilter {
-    fn from(query: SubscriptionsQuery) -> Self {
-        Self {
-            event_type: query.event_type,
-            callback_url: query.callback_url,
-            active: query.active,
-            verified: query.verified,
-            disabled: query.disabled,
+impl SubscriptionsQuery {
+    /// `None`: no subscription can match.
+    pub(crate) fn filter(self) -> Option<SubscriptionFilter> {
+        let callback_url = match self.callback_url {
+            Some(AskedUrl::OfNobody) => return None,
+            Some(AskedUrl::Valid(url)) => Some(url),
+            None => None,
+        };
+        Some(SubscriptionFilter {
+            event_type: self.event_type,
+            callback_url,
+            active: self.active,
+            verified: self.verified,
+            disabled: self.disabled,
             disabled_after: None,
-        }
+        })
     }
 }

@@ -182,7 +182,7 @@ problem_groups! {
         (400, "Not JSON, or a bad id in the path"),
         (408, "The request body arrived too slowly"),
         (413, "Too large"),
-        (415, "Not JSON by its content type"),
+        (415, "Not JSON by its content type, or compressed"),
     ];
     /// Lists.
     ListProblems => [(400, "A bad cursor")];

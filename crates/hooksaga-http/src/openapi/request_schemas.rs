@@ -60,7 +60,15 @@ pub(crate) fn fit(document: &mut OpenApi) {
         };
         let mut created = object("NewSubscriptionRequest");
         fit_subscription(&mut created);
-        demand(&mut created, "oneOf", json!([{"required": ["event_type"]}, {"required": ["event_types"]}]));
+        let one_topic = json!({
+            "properties": {"event_type": {"type": "string"}, "event_types": {"type": "null"}},
+            "required": ["event_type"],
+        });
+        let a_list = json!({
+            "properties": {"event_type": {"type": "null"}, "event_types": {"type": "array"}},
+            "required": ["event_types"],
+        });
+        demand(&mut created, "oneOf", json!([one_topic, a_list]));
         let mut changed = object("SubscriptionChange");
         fit_subscription(&mut changed);
         demand(&mut changed, "not", json!({"required": ["event_type", "event_types"]}));

@@ -1,7 +1,10 @@
 //! The first page: what fails, what waits, and who delivers.
 
 use super::*;
-use hooksaga_store::WorkerBeat;
+use crate::outages::Broken;
+use hooksaga_http::Probes;
+use hooksaga_store::{StoreError, WorkerBeat};
+use std::sync::Arc;
 
 async fn subscribe_to(api: &TestApi, event_type: &str) -> i64 {
     let url = format!("https://example.com/{event_type}");
@@ -39,6 +42,37 @@ fn figure<'a>(page: &'a str, name: &str) -> &'a str {
     before.unwrap_or_else(|| panic!("{name} is not on {page}")).rsplit('>').next().unwrap()
 }
 
+/// The first page, once what is open has been counted: a busy machine takes longer than the page waits.
+async fn overview(browser: &Browser<'_>) -> String {
+    loop {
+        let page = browser.page("").await;
+        if !page.contains("are being counted") {
+            return page;
+        }
+    }
+}
+
+/// An API whose counts of what is open fail like this.
+async fn without_counts(error: fn() -> StoreError) -> TestApi {
+    let api = TestApi::with(|parts| {
+        parts.probes = Probes::new(Arc::new(Broken(error)), Arc::clone(&parts.metrics));
+    })
+    .await;
+    work(&api, 1, 16).await;
+    subscribe_to(&api, "t").await;
+    retrying(&api, "t", 1).await;
+    api
+}
+
+/// All of the page but the counts.
+fn assert_the_rest_is_there(page: &str) {
+    assert!(page.contains("1 endpoint failing since "), "{page}");
+    for name in ["Waiting", "Sending", "Retrying", "Held"] {
+        assert_eq!(figure(page, name), "…");
+    }
+    assert_eq!((figure(page, "Workers · slots"), figure(page, "Oldest due work")), ("1 · 16", "none"));
+}
+
 #[tokio::test]
 async fn an_endpoint_that_begins_to_fail_is_seen_beside_ten_that_have_for_long() {
     let api = TestApi::new().await;
@@ -49,7 +83,7 @@ async fn an_endpoint_that_begins_to_fail_is_seen_beside_ten_that_have_for_long()
         newest = subscribe_to(&api, &event_type).await;
         retrying(&api, &event_type, 1).await;
     }
-    let page = Browser::dashboard(&api, ROOT_KEY).await.page("").await;
+    let page = overview(&Browser::dashboard(&api, ROOT_KEY).await).await;
     assert!(page.contains("11 endpoints failing since "), "{page}");
     assert!(row_of(&page, newest).is_some(), "{page}");
 }
@@ -66,7 +100,7 @@ async fn endpoints_that_fail_are_not_hidden_by_one_with_many_retries_or_by_held_
     api.patch(&format!("/v1/subscriptions/{held}"), &json!({"active": false})).await.expect(200);
 
     work(&api, 1, 16).await;
-    let page = Browser::dashboard(&api, ROOT_KEY).await.page("").await;
+    let page = overview(&Browser::dashboard(&api, ROOT_KEY).await).await;
     assert!(page.contains("2 endpoints failing since "), "{page}");
     assert_eq!(row_of(&page, held), None, "what is held does not fail: {page}");
     for (id, failures, waiting) in [(quiet, "1", "1"), (loud, "150", "100+")] {
@@ -88,14 +122,14 @@ async fn the_figures_say_what_waits_for_how_long_and_who_delivers() {
     subscribe_to(&api, "t").await;
     api.event("t", &json!(1)).await;
     let browser = Browser::dashboard(&api, ROOT_KEY).await;
-    let page = browser.page("").await;
+    let page = overview(&browser).await;
     assert!(page.contains("No worker is running"), "{page}");
     assert_eq!((figure(&page, "Workers · slots"), figure(&page, "Oldest due work")), ("0 · 0", "none"));
     work(&api, 1, 16).await;
     work(&api, 2, 2000).await;
     api.route().await;
     tokio::time::sleep(Duration::from_millis(2100)).await;
-    let page = browser.page("").await;
+    let page = overview(&browser).await;
     assert_eq!(figure(&page, "Workers · slots"), "2 · 2,016");
     assert!(["2 s", "3 s", "4 s"].contains(&figure(&page, "Oldest due work")), "{page}");
     assert_eq!(figure(&page, "Held"), "0");
@@ -111,7 +145,7 @@ async fn subscriptions_that_were_switched_off_are_part_of_the_sentence() {
     api.attempt_all(&Outcome::Failed(ErrorCode::http(410))).await;
     let gone = api.stores.caretaker.gone(10).await.unwrap();
     assert_eq!(api.stores.caretaker.disable(&gone).await.unwrap().len(), 1);
-    let page = Browser::dashboard(&api, &api.key_of("default").await).await.page("").await;
+    let page = overview(&Browser::dashboard(&api, &api.key_of("default").await).await).await;
     assert!(page.contains("No endpoint fails, but 1 endpoint switched off in the last 24 h"), "{page}");
     assert!(page.contains("href=\"/subscriptions?disabled=true\"") && row_of(&page, id).is_none(), "{page}");
 }
@@ -126,11 +160,40 @@ async fn of_sixty_that_fail_the_last_is_seen_and_the_others_are_counted() {
         all.push(subscribe_to(&api, &event_type).await);
         retrying(&api, &event_type, 1).await;
     }
-    let page = Browser::dashboard(&api, ROOT_KEY).await.page("").await;
+    let page = overview(&Browser::dashboard(&api, ROOT_KEY).await).await;
     assert!(page.contains("60 endpoints failing since ") && page.contains("10 more fail."), "{page}");
     for (number, shown) in [(0, true), (24, true), (25, false), (34, false), (35, true), (59, true)] {
         assert_eq!(row_of(&page, all[number]).is_some(), shown, "{number}");
     }
     let held = "href=\"/subscriptions?active=false&amp;disabled=false\"";
     assert!(page.contains(held), "{page}");
+}
+
+#[tokio::test]
+async fn what_takes_too_long_to_count_leaves_the_rest_of_the_page() {
+    let api = without_counts(|| StoreError::TooSlow("a table with everything".to_owned())).await;
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    for _ in 0..2 {
+        let page = overview(&browser).await;
+        assert!(page.contains("counting them takes too long"), "{page}");
+        assert_the_rest_is_there(&page);
+    }
+    let problem = api.get("/v1/stats").await.expect(503);
+    assert_eq!(problem["type"], "urn:hooksaga:problem:query-too-slow");
+    assert_eq!(api.get("/v1/stats?tenant=default").await.expect(200)["open_deliveries"]["PendingRetry"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_page_does_not_wait_for_a_long_count() {
+    let api = without_counts(|| {
+        std::thread::sleep(Duration::from_secs(6));
+        StoreError::TooSlow("a table with everything".to_owned())
+    })
+    .await;
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    let asked = Instant::now();
+    let page = browser.page("").await;
+    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+    assert!(page.contains("The open deliveries are being counted."), "{page}");
+    assert_the_rest_is_there(&page);
 }

@@ -1,4 +1,4 @@
-//! `subscription_admin`: configures subscriptions. Never what verification writes.
+//! `subscription_admin`: configures subscriptions. It never writes the columns that verification writes.
 
 use crate::{
     error::{DbError, DbResult},
@@ -10,16 +10,16 @@ use crate::{
         topics::topics,
         worker::secret_key_ids,
     },
-    time::{SqlTime, micros},
+    time::SqlTime,
 };
 use async_trait::async_trait;
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{
-    CreateOutcome, NewSubscription, SealedHeaders, SealedSecret, Sealer, Seals, StoreResult, Subscription,
-    SubscriptionAdminStore, SubscriptionPatch, TenantScope, UpdateOutcome,
+    CreateOutcome, GONE_WITH_A_SUBSCRIPTION, NewSubscription, SealedHeaders, Sealer, Seals, SecretRotation,
+    StoreResult, Subscription, SubscriptionAdminStore, SubscriptionPatch, TenantScope, UpdateOutcome,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 const TAKEN: &str = "/* admin.taken */
 SELECT id FROM subscriptions FORCE INDEX (uniq_sub_tenant_type_url)
@@ -95,19 +95,11 @@ UPDATE subscriptions
 SET active = FALSE, header_names = NULL, deleted_at = UTC_TIMESTAMP(6), updated_at = UTC_TIMESTAMP(6)
 WHERE id = ?";
 
-const DELETE_TOPICS: &str =
-    "/* admin.delete_topics */ DELETE FROM subscription_topics WHERE subscription_id = ?";
-const DELETE_SECRETS: &str =
-    "/* admin.delete_secrets */ DELETE FROM subscription_secrets WHERE subscription_id = ?";
 const DELETE_HEADERS: &str =
     "/* admin.delete_headers */ DELETE FROM subscription_headers WHERE subscription_id = ?";
 
-const DELETE_FAILURES: &str =
-    "/* admin.delete_failures */ DELETE FROM endpoint_failures WHERE subscription_id = ?";
-const DELETE_BUCKETS: &str = "/* admin.delete_buckets */ DELETE FROM rate_limits WHERE subscription_id = ?";
-
 const VALID_SECRETS: &str = "/* admin.valid_secrets */
-SELECT id, expires_at, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND FROM subscription_secrets
+SELECT id, expires_at, UTC_TIMESTAMP(6) FROM subscription_secrets
 WHERE subscription_id = ? AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6)) ORDER BY id DESC";
 
 const RETIRE: &str = "/* admin.retire */ UPDATE subscription_secrets SET expires_at = ? WHERE id = ?";
@@ -155,15 +147,8 @@ impl SubscriptionAdminStore for AdminSql {
         self.0.run(|connection| delete(connection, scope, id)).await
     }
 
-    async fn rotate_secret(
-        &self,
-        scope: &TenantScope,
-        id: SubscriptionId,
-        secret: &SealedSecret,
-        overlap: Duration,
-        max_valid: u32,
-    ) -> StoreResult<bool> {
-        self.0.run(|connection| rotate(connection, scope, id, secret, overlap, max_valid)).await
+    async fn rotate_secret(&self, scope: &TenantScope, rotation: &SecretRotation) -> StoreResult<bool> {
+        self.0.run(|connection| rotate(connection, scope, rotation)).await
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
@@ -365,8 +350,9 @@ async fn delete(mut connection: Conn, scope: &TenantScope, id: SubscriptionId) -
         transaction.rollback().await?;
         return Ok(false);
     }
-    let parts = [DELETE_TOPICS, DELETE_SECRETS, DELETE_HEADERS, DELETE_FAILURES, DELETE_BUCKETS];
-    for sql in [DELETE].into_iter().chain(parts) {
+    transaction.exec_drop(DELETE, (id.0,)).await?;
+    for table in GONE_WITH_A_SUBSCRIPTION {
+        let sql = format!("/* admin.delete_rows */ DELETE FROM {table} WHERE subscription_id = ?");
         transaction.exec_drop(sql, (id.0,)).await?;
     }
     transaction.commit().await?;
@@ -374,28 +360,18 @@ async fn delete(mut connection: Conn, scope: &TenantScope, id: SubscriptionId) -
 }
 
 /// With the new one at most `max_valid` are valid.
-async fn rotate(
-    mut connection: Conn,
-    scope: &TenantScope,
-    id: SubscriptionId,
-    secret: &SealedSecret,
-    overlap: Duration,
-    max_valid: u32,
-) -> DbResult<bool> {
+async fn rotate(mut connection: Conn, scope: &TenantScope, rotation: &SecretRotation) -> DbResult<bool> {
+    let SecretRotation { subscription_id: id, secret, .. } = rotation;
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    if lock(&mut transaction, scope, id).await?.is_none() {
+    if lock(&mut transaction, scope, *id).await?.is_none() {
         transaction.rollback().await?;
         return Ok(false);
     }
     // A statement after the lock sees what an earlier rotation left.
-    let older: Vec<(i64, Option<SqlTime>, SqlTime, SqlTime)> =
-        transaction.exec(VALID_SECRETS, (micros(overlap), id.0)).await?;
-    for (rank, (secret_id, expires_at, now, overlapped)) in (1..).zip(older) {
-        let end = match rank >= max_valid {
-            true => now,
-            false => expires_at.map_or(overlapped, |expires_at| expires_at.min(overlapped)),
-        };
-        transaction.exec_drop(RETIRE, (end, secret_id)).await?;
+    let older: Vec<(i64, Option<SqlTime>, SqlTime)> = transaction.exec(VALID_SECRETS, (id.0,)).await?;
+    for (newer, (secret_id, expires_at, now)) in older.into_iter().enumerate() {
+        let end = rotation.end_of(newer, expires_at.map(|time| time.0), now.0);
+        transaction.exec_drop(RETIRE, (SqlTime(end), secret_id)).await?;
     }
     transaction.exec_drop(ADD_SECRET, (id.0, &secret.key_id, &secret.sealed)).await?;
     transaction.commit().await?;

@@ -11,8 +11,8 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::{DisabledReason, EventId, ExternalId, FailureRun, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, ScanStep, StoreResult,
-    Troubled, TroubledPage, TroubledPlace,
+    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, Happening, NewEvent, ScanStep,
+    StoreResult, Troubled, TroubledPage, TroubledPlace,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::time::Duration;
@@ -143,7 +143,7 @@ impl CaretakerStore for CaretakerSql {
                     }
                     let row: Option<Row> = transaction.exec_first(LOCK_ACTIVE, (id.0,)).await?;
                     if let Some(mut row) = row {
-                        let failing = happened(&mut row, AnnouncementKind::Failing, *id, None)?;
+                        let failing = announcement(&mut row, Happening::new(AnnouncementKind::Failing, *id))?;
                         note(&mut transaction, &failing).await?;
                         noted.push(failing);
                     }
@@ -165,9 +165,8 @@ impl CaretakerStore for CaretakerSql {
                 let read = |mut row: Row| {
                     let (id, kind): (i64, String) = (take(&mut row, 3)?, take(&mut row, 4)?);
                     let reason: Option<String> = take(&mut row, 5)?;
-                    let kind = AnnouncementKind::from_name(&kind).ok_or_else(|| DbError::unreadable(kind))?;
-                    let reason = reason.as_deref().and_then(DisabledReason::from_name);
-                    happened(&mut row, kind, SubscriptionId(id), reason)
+                    let what = Happening::stored(SubscriptionId(id), &kind, reason.as_deref());
+                    announcement(&mut row, what.ok_or_else(|| DbError::unreadable(kind))?)
                 };
                 rows.into_iter().map(read).collect()
             })
@@ -220,13 +219,11 @@ async fn disable(transaction: &mut Transaction<'_>, wanted: &Disable) -> DbResul
     };
     let Some(mut row) = row else { return Ok(None) };
     let reason = wanted.cause.reason();
-    let disabled = happened(&mut row, AnnouncementKind::Disabled, id, Some(reason))?;
+    let disabled = announcement(&mut row, Happening::disabled(id, reason))?;
     transaction.exec_drop(DISABLE, (reason.as_str(), SqlTime(disabled.at), id.0)).await?;
-    if !was_announced && reason == DisabledReason::Failing {
-        let failing = Announcement { kind: AnnouncementKind::Failing, reason: None, ..disabled.clone() };
-        note(transaction, &failing).await?;
+    for news in disabled.with_its_failure(was_announced) {
+        note(transaction, &news).await?;
     }
-    note(transaction, &disabled).await?;
     Ok(Some(disabled))
 }
 
@@ -241,7 +238,8 @@ async fn note_verified(mut connection: Conn, limit: u32) -> DbResult<u32> {
     for mut row in rows {
         let id = SubscriptionId(take(&mut row, 3)?);
         transaction.exec_drop(NOTE_VERIFIED, (id.0,)).await?;
-        note(&mut transaction, &happened(&mut row, AnnouncementKind::Verified, id, None)?).await?;
+        let verified = Happening::new(AnnouncementKind::Verified, id);
+        note(&mut transaction, &announcement(&mut row, verified)?).await?;
     }
     transaction.commit().await?;
     Ok(found)
@@ -268,15 +266,9 @@ async fn append(transaction: &mut Transaction<'_>, event: &NewEvent) -> DbResult
     Ok(Some(EventId(id)))
 }
 
-/// What happened to a subscription, from a row that begins with its tenant, its URL and the time.
-fn happened(
-    row: &mut Row,
-    kind: AnnouncementKind,
-    subscription_id: SubscriptionId,
-    reason: Option<DisabledReason>,
-) -> DbResult<Announcement> {
-    let (tenant, callback_url) = (take(row, 0)?, take(row, 1)?);
-    Ok(Announcement { kind, subscription_id, at: take::<SqlTime>(row, 2)?.0, tenant, callback_url, reason })
+/// Of what happened to a subscription, from a row that begins with its tenant, its URL and the time.
+fn announcement(row: &mut Row, what: Happening) -> DbResult<Announcement> {
+    Ok(what.at(take::<SqlTime>(row, 2)?.0, take(row, 0)?, take(row, 1)?))
 }
 
 async fn note(transaction: &mut Transaction<'_>, news: &Announcement) -> DbResult<()> {

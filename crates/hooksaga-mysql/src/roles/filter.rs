@@ -3,6 +3,7 @@
 
 use crate::time::SqlTime;
 use hooksaga_saga::Timestamp;
+use hooksaga_store::{Conditions, PageRequest, TenantScope};
 use mysql_async::{Params, Value};
 
 /// Conditions that must all hold, and their parameters.
@@ -15,6 +16,14 @@ pub(crate) struct Filter {
 impl Filter {
     pub(crate) fn new() -> Self {
         Self::default()
+    }
+
+    /// The rows of a page, in a table whose rows have an id and a tenant.
+    pub(crate) fn of_page(scope: &TenantScope, page: PageRequest) -> Self {
+        let mut filter = Self::new();
+        filter.add_some("id < ", page.before);
+        filter.add_text("tenant", scope.tenant());
+        filter
     }
 
     /// `condition` ends where its parameter stands, such as `id < `.
@@ -31,28 +40,11 @@ impl Filter {
         }
     }
 
-    /// `column` is a time from the one on and before the other, if they are given.
-    pub(crate) fn add_period(
-        &mut self,
-        column: &'static str,
-        from: Option<Timestamp>,
-        before: Option<Timestamp>,
-    ) {
-        for (comparison, time) in [(" >= ?", from), (" < ?", before)] {
-            if let Some(time) = time {
-                self.add_fixed(column);
-                self.sql.push_str(comparison);
-                self.parameters.push(SqlTime(time).into());
-            }
-        }
-    }
-
-    /// The same for an identifier, which is ASCII: other text is equal to none, and the server would refuse to compare it.
-    pub(crate) fn add_identifier(&mut self, condition: &'static str, identifier: Option<&str>) {
-        match identifier {
-            Some(text) if text.is_ascii() && !text.ends_with(' ') => self.add(condition, text),
-            Some(_) => self.add_fixed("FALSE"),
-            None => {}
+    fn compare(&mut self, column: &str, comparison: &str, parameter: Option<impl Into<Value>>) {
+        if let Some(parameter) = parameter {
+            self.add_fixed(column);
+            self.sql.push_str(comparison);
+            self.parameters.push(parameter.into());
         }
     }
 
@@ -75,12 +67,6 @@ impl Filter {
         self.sql.push(')');
     }
 
-    /// A condition without a parameter.
-    pub(crate) fn add_fixed(&mut self, condition: &'static str) {
-        self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });
-        self.sql.push_str(condition);
-    }
-
     /// Empty without conditions.
     pub(crate) fn where_clause(&self) -> &str {
         &self.sql
@@ -91,11 +77,37 @@ impl Filter {
         Params::Positional(std::iter::once(first.into()).chain(self.parameters.iter().cloned()).collect())
     }
 
+    /// The parameters, to stand among others.
+    pub(crate) fn values(&self) -> &[Value] {
+        &self.parameters
+    }
+
     pub(crate) fn parameters(&self) -> Params {
         match self.parameters.is_empty() {
             true => Params::Empty,
             false => Params::Positional(self.parameters.clone()),
         }
+    }
+}
+
+impl Conditions for Filter {
+    /// The server would refuse to compare the column with what is not ASCII.
+    fn add_text(&mut self, column: &str, text: Option<impl AsRef<str>>) {
+        self.compare(column, " = ?", text.as_ref().map(AsRef::as_ref));
+    }
+
+    fn add_flag(&mut self, column: &str, flag: Option<bool>) {
+        self.compare(column, " = ?", flag);
+    }
+
+    fn add_period(&mut self, column: &str, from: Option<Timestamp>, before: Option<Timestamp>) {
+        self.compare(column, " >= ?", from.map(SqlTime));
+        self.compare(column, " < ?", before.map(SqlTime));
+    }
+
+    fn add_fixed(&mut self, condition: &str) {
+        self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });
+        self.sql.push_str(condition);
     }
 }
 
@@ -127,15 +139,5 @@ mod tests {
         assert_eq!(filter.where_clause(), "WHERE a >= ? AND a < ? AND b < ?");
         let values = [1, 2, 3].map(|micros| Value::from(SqlTime(Timestamp::from_micros(micros))));
         assert_eq!(filter.parameters(), Params::Positional(values.into()));
-    }
-
-    #[test]
-    fn what_no_identifier_can_be_matches_nothing() {
-        let mut filter = Filter::new();
-        filter.add_identifier("a = ", Some("plain"));
-        filter.add_identifier("b = ", Some("naïve"));
-        filter.add_identifier("c = ", Some("blank "));
-        filter.add_identifier("d = ", None);
-        assert_eq!(filter.where_clause(), "WHERE a = ? AND FALSE AND FALSE");
     }
 }

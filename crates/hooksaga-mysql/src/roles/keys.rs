@@ -13,17 +13,10 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::{KeyId, Tenant};
 use hooksaga_store::{
-    ApiKey, KeyReaderStore, KeyStore, KeyView, NewApiKey, NewAuditRecord, NewPortalKey, PORTAL_SESSION, Page,
-    PageRequest, PortalKeyStore, StoreResult,
+    ApiKey, KeyCareStore, KeyReaderStore, KeyStore, KeyView, NewApiKey, NewAuditRecord, NewPortalKey,
+    PORTAL_SESSION, Page, PageRequest, PortalKeyStore, StoreResult, key_columns,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
-
-/// The columns that [`api_key`] reads, as a literal for `concat!`.
-macro_rules! key_columns {
-    () => {
-        "id, name, scopes, tenant, created_at, expires_at, revoked_at, last_used_at"
-    };
-}
 
 /// Without a duration there is no end: a sum with NULL is NULL.
 const CREATE: &str = "/* keys.create */
@@ -52,13 +45,13 @@ const REVOKE: &str = "/* keys.revoke */
 UPDATE api_keys SET revoked_at = UTC_TIMESTAMP(6) WHERE id = ? AND revoked_at IS NULL";
 
 const FIND: &str = concat!(
-    "/* keys.find */ SELECT ",
+    "/* key_reader.find */ SELECT ",
     key_columns!(),
     " FROM api_keys FORCE INDEX (uniq_key_sha256)
 WHERE sha256 = ? AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))"
 );
 
-const NOTE_USE: &str = "/* keys.note_use */
+const NOTE_USE: &str = "/* key_reader.note_use */
 UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN api_keys k FORCE INDEX (PRIMARY) ON k.id = u.id
 SET k.last_used_at = UTC_TIMESTAMP(6)";
@@ -66,20 +59,38 @@ SET k.last_used_at = UTC_TIMESTAMP(6)";
 const RECORD: &str = "/* keys.record */
 INSERT INTO audit_records (key_id, key_name, action, target, tenant) VALUES (?, ?, ?, ?, ?)";
 
+/// The keys, for either role that changes them: each has its own pool.
 pub(crate) struct KeysSql(pub(crate) RolePool);
+
+#[async_trait]
+impl KeyCareStore for KeysSql {
+    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
+        self.0
+            .run(|mut connection| async move {
+                connection.exec_drop(REVOKE, (id.0,)).await?;
+                let row: Option<Row> = connection.exec_first(GET, (id.0,)).await?;
+                row.map(api_key).transpose()
+            })
+            .await
+    }
+
+    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
+        self.0
+            .run(|mut connection| async move {
+                let tenant = record.tenant.as_ref().map(Tenant::as_str);
+                let key_id = record.key_id.map(|id| id.0);
+                let values = (key_id, &record.key_name, &record.action, &record.target, tenant);
+                connection.exec_drop(RECORD, values).await?;
+                Ok(())
+            })
+            .await
+    }
+}
 
 #[async_trait]
 impl KeyStore for KeysSql {
     async fn create(&self, key: &NewApiKey) -> StoreResult<ApiKey> {
-        let scopes = &key.scopes.to_string();
-        self.0
-            .run(|mut connection| async move {
-                let tenant = key.tenant.as_ref().map(Tenant::as_str);
-                let parameters = (&key.name, scopes, &key.sha256[..], tenant, key.expires_in.map(micros));
-                connection.exec_drop(CREATE, parameters).await?;
-                created(&mut connection).await
-            })
-            .await
+        self.0.run(|connection| create(connection, CREATE, key)).await
     }
 
     async fn list(&self) -> StoreResult<Vec<ApiKey>> {
@@ -90,30 +101,13 @@ impl KeyStore for KeysSql {
             })
             .await
     }
-
-    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
-        revoke(&self.0, id).await
-    }
-
-    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
-        add_record(&self.0, record).await
-    }
 }
 
-pub(crate) struct PortalKeysSql(pub(crate) RolePool);
-
 #[async_trait]
-impl PortalKeyStore for PortalKeysSql {
+impl PortalKeyStore for KeysSql {
     async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey> {
-        let scopes = &key.scopes.to_string();
-        self.0
-            .run(|mut connection| async move {
-                let (tenant, expires_in) = (key.tenant.as_str(), micros(key.expires_in));
-                let parameters = (&key.name, scopes, &key.sha256[..], tenant, expires_in);
-                connection.exec_drop(CREATE_PORTAL_KEY, parameters).await?;
-                created(&mut connection).await
-            })
-            .await
+        let key = key.clone().into();
+        self.0.run(|connection| create(connection, CREATE_PORTAL_KEY, &key)).await
     }
 
     async fn newest(&self, view: KeyView, page: PageRequest) -> StoreResult<Page<ApiKey>> {
@@ -126,41 +120,16 @@ impl PortalKeyStore for PortalKeysSql {
         });
         Ok(Page::cut(rows.await?, page.limit, |key| key.id.0))
     }
-
-    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
-        revoke(&self.0, id).await
-    }
-
-    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
-        add_record(&self.0, record).await
-    }
 }
 
-/// The key that this connection has just stored.
-async fn created(connection: &mut Conn) -> DbResult<ApiKey> {
+async fn create(mut connection: Conn, insert: &str, key: &NewApiKey) -> DbResult<ApiKey> {
+    let tenant = key.tenant.as_ref().map(Tenant::as_str);
+    let scopes = key.scopes.to_string();
+    let parameters = (&key.name, scopes, &key.sha256[..], tenant, key.expires_in.map(micros));
+    connection.exec_drop(insert, parameters).await?;
     let id = connection.last_insert_id();
     let row: Option<Row> = connection.exec_first(GET, (id,)).await?;
     api_key(row.ok_or_else(|| DbError::unreadable("a new key that cannot be seen"))?)
-}
-
-async fn revoke(pool: &RolePool, id: KeyId) -> StoreResult<Option<ApiKey>> {
-    pool.run(|mut connection| async move {
-        connection.exec_drop(REVOKE, (id.0,)).await?;
-        let row: Option<Row> = connection.exec_first(GET, (id.0,)).await?;
-        row.map(api_key).transpose()
-    })
-    .await
-}
-
-async fn add_record(pool: &RolePool, record: &NewAuditRecord) -> StoreResult<()> {
-    pool.run(|mut connection| async move {
-        let tenant = record.tenant.as_ref().map(Tenant::as_str);
-        let key_id = record.key_id.map(|id| id.0);
-        let values = (key_id, &record.key_name, &record.action, &record.target, tenant);
-        connection.exec_drop(RECORD, values).await?;
-        Ok(())
-    })
-    .await
 }
 
 pub(crate) struct KeyReaderSql(pub(crate) RolePool);

@@ -38,7 +38,7 @@ pub(crate) const EVENTS: &str = "/* list_indexer.events */
 SELECT id FROM events FORCE INDEX (PRIMARY) WHERE id >= ? ORDER BY id LIMIT ?";
 
 pub(crate) const COMMITTED_EVENTS: &str = "/* list_indexer.committed_events */
-SELECT id, created_at, event_type FROM events FORCE INDEX (PRIMARY)
+SELECT id, created_at, tenant, event_type FROM events FORCE INDEX (PRIMARY)
 WHERE id >= ? AND id < ? ORDER BY id /*!80000 FOR SHARE */ /*M!100300 LOCK IN SHARE MODE */ NOWAIT";
 
 /// Nobody else writes here meanwhile: the progress is locked.
@@ -46,7 +46,7 @@ pub(crate) const INSERT_BLOCKS: &str = concat!(
     "/* list_indexer.insert_blocks */
 INSERT INTO list_blocks (facet, value, block)
 SELECT u.facet, CONVERT(UNHEX(u.value) USING ascii), u.block
-FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (facet SMALLINT PATH '$[0]', value VARCHAR(200) PATH '$[1]',
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (facet SMALLINT PATH '$[0]', value VARCHAR(402) PATH '$[1]',
                                                   block BIGINT PATH '$[2]')) AS t) u
 LEFT JOIN list_blocks b FORCE INDEX (PRIMARY)
     ON b.facet = u.facet AND b.value = ",
@@ -218,11 +218,7 @@ async fn deliveries(
     let rows: Vec<(i64, SqlTime, i64, String, String)> = transaction.exec(DELIVERIES, (from, limit)).await?;
     let mut batch = IndexBatch::default();
     for (id, created_at, subscription, tenant, event_type) in rows {
-        let values = [
-            (Facet::DeliverySubscription, subscription.to_string()),
-            (Facet::DeliveryTenant, tenant),
-            (Facet::DeliveryType, event_type),
-        ];
+        let values = Facet::of_delivery(subscription, tenant, event_type);
         if !batch.add(id, created_at.0, settled_before, values) {
             break;
         }
@@ -240,13 +236,14 @@ async fn events(
     let mut batch = IndexBatch::default();
     let ids: Vec<i64> = transaction.exec(EVENTS, (from, limit)).await?;
     let Some(last) = ids.into_iter().take_while(|id| *id <= ceiling).last() else { return Ok(Some(batch)) };
-    let rows = transaction.exec::<(i64, SqlTime, String), _, _>(COMMITTED_EVENTS, (from, last + 1)).await;
+    let rows =
+        transaction.exec::<(i64, SqlTime, String, String), _, _>(COMMITTED_EVENTS, (from, last + 1)).await;
     match rows.map_err(DbError::from) {
         Ok(rows) => {
-            for (id, created_at, event_type) in rows {
+            for (id, created_at, tenant, event_type) in rows {
                 // Whatever its clock says.
                 let settled_before = created_at.0.after(Duration::from_micros(1));
-                batch.add(id, created_at.0, settled_before, [(Facet::EventType, event_type)]);
+                batch.add(id, created_at.0, settled_before, Facet::of_event(&tenant, event_type));
             }
             Ok(Some(batch))
         }

@@ -31,7 +31,7 @@ pub(crate) use cleaner::CleanerSql;
 pub(crate) use dead_letters::DeadLettersSql;
 pub(crate) use ingest::IngestSql;
 pub(crate) use janitor::JanitorSql;
-pub(crate) use keys::{KeyReaderSql, KeysSql, PortalKeysSql};
+pub(crate) use keys::{KeyReaderSql, KeysSql};
 pub(crate) use list_indexer::ListIndexerSql;
 pub(crate) use orchestrator::OrchestratorSql;
 pub(crate) use reader::ReaderSql;

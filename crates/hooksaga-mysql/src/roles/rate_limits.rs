@@ -9,8 +9,9 @@ use crate::{
     time::SqlTime,
 };
 use hooksaga_saga::{SubscriptionId, Timestamp};
+use hooksaga_store::ClockReading;
 use mysql_async::{Transaction, prelude::Queryable as _};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 pub(crate) const LOCK_BUCKET: &str = "/* rate_limits.lock */
 SELECT full_at FROM rate_limits WHERE subscription_id = ? AND gate = ? FOR UPDATE";
@@ -30,7 +31,7 @@ pub(crate) const START: &str = "start";
 
 /// Locked buckets, and the time at which they were.
 pub(super) struct Buckets {
-    pub(super) now: Timestamp,
+    pub(super) clock: ClockReading,
     full_at: BTreeMap<SubscriptionId, Timestamp>,
     gate: &'static str,
 }
@@ -51,9 +52,10 @@ impl Buckets {
                 None => transaction.exec_drop(MAKE_BUCKET, (id.0, gate)).await?,
             }
         }
+        let asked = Instant::now();
         let now: Option<SqlTime> = transaction.query_first(CLOCK).await?;
-        let now = now.ok_or_else(|| DbError::unreadable("no clock"))?.0;
-        Ok(Self { now, full_at: found, gate })
+        let clock = ClockReading::of_call(now.ok_or_else(|| DbError::unreadable("no clock"))?.0, asked);
+        Ok(Self { clock, full_at: found, gate })
     }
 
     pub(super) fn full_at(&self, id: SubscriptionId) -> Option<Timestamp> {

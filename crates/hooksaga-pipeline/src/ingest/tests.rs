@@ -151,7 +151,12 @@ async fn submits_join_the_batch_that_forms_while_a_commit_runs() {
     assert_eq!(types_of(second).await, ["b"]);
     assert_eq!(bench.calls(), [vec!["a"], vec!["b", "c", "d"]]);
     bench.signals.woken(Stage::Router).await;
-    assert!(bench.metrics.encode(None).contains(r#"hooksaga_events_ingested_total{result="created"} 4"#));
+    assert!(
+        bench
+            .metrics
+            .encode(&Default::default())
+            .contains(r#"hooksaga_events_ingested_total{result="created"} 4"#)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -236,7 +241,12 @@ async fn what_waits_is_bounded_in_events() {
     }
     bench.open(1);
     assert_eq!(types_of(bench.submit(&["later"]).await).await, ["later"]);
-    assert!(bench.metrics.encode(None).contains(r#"hooksaga_events_ingested_total{result="overloaded"} 2"#));
+    assert!(
+        bench
+            .metrics
+            .encode(&Default::default())
+            .contains(r#"hooksaga_events_ingested_total{result="overloaded"} 2"#)
+    );
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Where the scans of old events are.
+//! How far the scans of old events have come.
 
 use super::{large_events::Large, pace::Pace, unremovable::PendingRemovals};
 use hooksaga_saga::{EventId, Retention};

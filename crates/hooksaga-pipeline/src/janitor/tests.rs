@@ -1,4 +1,4 @@
-//! How much it rests.
+//! Tests of how much the janitor rests.
 
 use super::*;
 use async_trait::async_trait;
@@ -75,7 +75,7 @@ async fn removed(falls_behind: u32) -> (u64, String) {
     };
     tokio::select! {
         () = janitor.run(&shutdown) => unreachable!("nobody stopped it"),
-        (first, all) = async { (half().await, half().await) } => (all - first, metrics.encode(None)),
+        (first, all) = async { (half().await, half().await) } => (all - first, metrics.encode(&Default::default())),
     }
 }
 

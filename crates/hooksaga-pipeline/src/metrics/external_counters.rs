@@ -1,4 +1,4 @@
-//! Counters whose number another part of the program keeps.
+//! Counters whose values are kept by another part of the program.
 
 use prometheus_client::{
     collector::Collector,

@@ -64,8 +64,14 @@ pub(super) fn registry(gauges: &QueueGauges) -> Registry {
     held.set(as_gauge(gauges.held_sagas));
     registry.register("sagas_held", "Open deliveries of paused or unverified subscriptions", held);
 
+    registry
+}
+
+/// How long the oldest delivery that could run has been due: known, too, where counting takes too long.
+pub(super) fn oldest_due(age: Duration) -> Registry {
+    let mut registry = Registry::with_prefix("hooksaga");
     let oldest = Gauge::<f64, AtomicU64>::default();
-    oldest.set(Duration::from_micros(gauges.oldest_due_age_micros).as_secs_f64());
+    oldest.set(age.as_secs_f64());
     registry.register_with_unit(
         "oldest_due",
         "How long the oldest delivery that could run has been due",

@@ -82,6 +82,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use std::{
+    iter,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -104,6 +105,14 @@ pub enum VerificationResult {
     Retry,
     /// That was the last try.
     Failed,
+}
+
+/// What a scrape could read of the database. What could not be read is missing from the text.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FromDatabase<'a> {
+    pub queues: Option<&'a QueueGauges>,
+    pub oldest_due: Option<Duration>,
+    pub inventory: Option<&'a Inventory>,
 }
 
 /// The metrics of one process.
@@ -233,26 +242,20 @@ impl Metrics {
         self.worker_slots_busy.clone()
     }
 
-    /// Everything as text, with the gauges if they could be read.
-    pub fn encode(&self, gauges: Option<&QueueGauges>) -> String {
-        self.encode_with(gauges, None)
-    }
-
-    /// The same in the older format, which `promtool check metrics` and people with curl expect.
-    pub fn encode_plain(&self, gauges: Option<&QueueGauges>, inventory: Option<&Inventory>) -> String {
-        prometheus_text::from_openmetrics(&self.encode_with(gauges, inventory))
+    /// Everything in the older format, which `promtool check metrics` and people with curl expect.
+    pub fn encode_plain(&self, read: &FromDatabase<'_>) -> String {
+        prometheus_text::from_openmetrics(&self.encode(read))
     }
 
     /// Everything as OpenMetrics text, with what could be read.
-    pub fn encode_with(&self, gauges: Option<&QueueGauges>, inventory: Option<&Inventory>) -> String {
+    pub fn encode(&self, read: &FromDatabase<'_>) -> String {
+        let queues = read.queues.map(gauges::registry);
+        let oldest_due = read.oldest_due.map(gauges::oldest_due);
+        let inventory = read.inventory.map(gauges::inventory);
         let mut text = String::new();
-        let written = encode_registry(&mut text, &self.registry)
-            .and_then(|()| {
-                gauges.map_or(Ok(()), |gauges| encode_registry(&mut text, &gauges::registry(gauges)))
-            })
-            .and_then(|()| {
-                inventory.map_or(Ok(()), |found| encode_registry(&mut text, &gauges::inventory(found)))
-            })
+        let mut registries = iter::once(&self.registry).chain(&queues).chain(&oldest_due).chain(&inventory);
+        let written = registries
+            .try_for_each(|registry| encode_registry(&mut text, registry))
             .and_then(|()| encode_eof(&mut text));
         written.expect("writing to a String cannot fail");
         text

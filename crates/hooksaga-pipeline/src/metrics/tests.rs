@@ -1,4 +1,4 @@
-//! What the text says.
+//! Tests of the metrics' text.
 
 use super::{labels::error_label, *};
 use hooksaga_saga::ErrorCode;
@@ -25,7 +25,11 @@ fn everything_documented_is_there_and_nothing_else() {
     metrics.store_error("router", &hooksaga_store::StoreError::Unavailable(String::new()));
     metrics.http_request("GET", "/v1/events", 200, Duration::ZERO);
     let inventory = Inventory { paused: 3, open_dead_letters: 5, ..Inventory::default() };
-    let text = metrics.encode_with(Some(&QueueGauges::default()), Some(&inventory));
+    let text = metrics.encode(&FromDatabase {
+        queues: Some(&QueueGauges::default()),
+        oldest_due: Some(Duration::ZERO),
+        inventory: Some(&inventory),
+    });
     let mut found: Vec<_> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
@@ -46,7 +50,7 @@ fn everything_documented_is_there_and_nothing_else() {
 
 #[test]
 fn what_can_fail_is_counted_from_zero() {
-    let text = Metrics::new().encode(None);
+    let text = Metrics::new().encode(&Default::default());
     for series in [
         "hooksaga_events_ingested_total{result=\"failed\"} 0\n",
         "hooksaga_attempts_total{outcome=\"failed\",error_code=\"TIMEOUT\"} 0\n",
@@ -63,12 +67,15 @@ fn what_can_fail_is_counted_from_zero() {
 #[test]
 fn gauges_show_what_was_read_and_are_absent_when_nothing_was() {
     let metrics = Metrics::new();
-    let gauges =
-        QueueGauges { unrouted_events: 7, oldest_due_age_micros: 1_500_000, ..QueueGauges::default() };
-    let text = metrics.encode(Some(&gauges));
+    let gauges = QueueGauges { unrouted_events: 7, ..QueueGauges::default() };
+    let counted = FromDatabase { queues: Some(&gauges), ..FromDatabase::default() };
+    let text = metrics.encode(&counted);
     assert!(text.contains("hooksaga_queue_depth{queue=\"unrouted_events\"} 7\n"), "{text}");
+    assert!(!text.contains("hooksaga_oldest_due_seconds"), "{text}");
+    let due = FromDatabase { oldest_due: Some(Duration::from_millis(1_500)), ..FromDatabase::default() };
+    let text = metrics.encode(&due);
     assert!(text.contains("hooksaga_oldest_due_seconds 1.5\n"), "{text}");
-    assert!(!metrics.encode(None).contains("hooksaga_queue_depth"));
+    assert!(!metrics.encode(&Default::default()).contains("hooksaga_queue_depth"));
 }
 
 #[test]
@@ -80,7 +87,7 @@ fn labels_are_bounded_whatever_callbacks_and_clients_send() {
         metrics.attempt(&Outcome::Failed(odd), Duration::ZERO);
         metrics.http_request(&format!("M{status}"), "/v1/events", 200, Duration::ZERO);
     }
-    let text = metrics.encode(None);
+    let text = metrics.encode(&Default::default());
     let series = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
     assert_eq!(
         series("hooksaga_attempts_total"),

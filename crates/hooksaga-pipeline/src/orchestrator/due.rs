@@ -1,6 +1,6 @@
 //! When the retries that this process has seen fall due.
 //!
-//! With it a retry starts on time without polling. It is only a hint: a retry that is not in here (after a
+//! It makes a retry start on time without polling. It is only a hint: a retry that is not in here (after a
 //! restart, from another process, beyond the bound) is found by the scheduler's full scan.
 
 use hooksaga_saga::SubscriptionId;

@@ -26,7 +26,7 @@ use crate::{
     driver::Rhythm,
 };
 use hooksaga_saga::{EventId, Tenant};
-use hooksaga_store::{RouteLimits, RoutedEvent, RouterStore, SmallLimits, Stage, StoreResult};
+use hooksaga_store::{ListedLimits, RouteLimits, RoutedEvent, RouterStore, SmallLimits, Stage, StoreResult};
 use large_events::LargeEvents;
 use std::{
     sync::Arc,
@@ -130,7 +130,8 @@ impl Router {
         }
         let events = crowd.turn(Self::TURN, now);
         let sagas = self.sagas.get().min(Self::CROWD_STEP);
-        let batch = self.sagas.noting(self.store.route_listed(&events, sagas, self.default_limit).await)?;
+        let limits = ListedLimits { sagas, default_limit: self.default_limit };
+        let batch = self.sagas.noting(self.store.route_listed(&events, limits).await)?;
         self.account(&batch.events, now);
         crowd.stepped(&events, &batch.events, Instant::now());
         Ok(Some(Progress::Worked))
@@ -156,9 +157,12 @@ impl Router {
                 after = last;
                 continue;
             }
-            let limits = SmallLimits { each: Self::SMALL, sagas: (most * Self::SAGAS_EACH).max(Self::SMALL) };
-            let examined =
-                self.examined.noting(self.store.route_small(&new, limits, self.default_limit).await)?;
+            let limits = SmallLimits {
+                each: Self::SMALL,
+                sagas: (most * Self::SAGAS_EACH).max(Self::SMALL),
+                default_limit: self.default_limit,
+            };
+            let examined = self.examined.noting(self.store.route_small(&new, limits).await)?;
             let is_all = new.len() < most as usize && examined.next.is_none();
             new.retain(|event| examined.next.is_none_or(|next| *event < next));
             crowd.examined(&new, &examined);

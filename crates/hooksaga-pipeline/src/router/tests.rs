@@ -89,7 +89,7 @@ impl RouterStore for Queue {
         Ok(ids.take(limit as usize).collect())
     }
 
-    async fn route_small(&self, events: &[EventId], limits: SmallLimits, _: u32) -> StoreResult<Examined> {
+    async fn route_small(&self, events: &[EventId], limits: SmallLimits) -> StoreResult<Examined> {
         let (mut examined, mut left) = (Examined::default(), limits.sagas);
         let listed: HashSet<_> = events.iter().map(|event| event.0).collect();
         for queued in self.events.lock().unwrap().iter().filter(|one| listed.contains(&one.id)) {
@@ -109,8 +109,8 @@ impl RouterStore for Queue {
         Ok(examined)
     }
 
-    async fn route_listed(&self, events: &[EventId], sagas: u32, _: u32) -> StoreResult<RouteBatch> {
-        Ok(self.pass(sagas, |id| events.contains(&EventId(id))))
+    async fn route_listed(&self, events: &[EventId], limits: ListedLimits) -> StoreResult<RouteBatch> {
+        Ok(self.pass(limits.sagas, |id| events.contains(&EventId(id))))
     }
 }
 

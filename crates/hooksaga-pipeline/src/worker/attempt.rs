@@ -1,8 +1,10 @@
-//! One attempt, and how it is settled.
+//! One attempt: what is known before it is sent, and how its result is reported.
 
 use crate::{CallbackRequest, DeliveryClient, Shutdown};
-use hooksaga_saga::{EndpointReaction, ErrorCode, Outcome, SubscriptionId, Timestamp, retry_after};
-use hooksaga_store::{JobReport, LeaseRef, Trace};
+use hooksaga_saga::{
+    EndpointReaction, ErrorCode, Outcome, StartWindow, SubscriptionId, Timestamp, retry_after,
+};
+use hooksaga_store::{ClockReading, JobReport, LeaseRef, Trace};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -10,7 +12,10 @@ use tokio::time::Instant;
 /// slow or short may recover.
 const LATE_DELAY: Duration = Duration::from_secs(1);
 
-/// The database's clock, as a claim read it.
+/// For how long an attempt whose moment has passed is given back: it needs another one.
+const MISSED_DELAY: Duration = Duration::from_millis(20);
+
+/// The database's clock, as a claim read it, or the start of limited attempts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     /// What it said.
@@ -20,7 +25,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// What it says by now; ahead by what the claim took, at most.
+    /// What it says by now; ahead by what it took to read it, at most.
     fn now(self) -> Timestamp {
         self.read.after(self.asked.elapsed())
     }
@@ -102,12 +107,18 @@ pub(super) struct PreparedAttempt {
     pub(super) request: CallbackRequest,
     /// Later than this it might outlive its lease.
     pub(super) start_by: Instant,
-    /// Earlier than this it would exceed a rate limit.
-    pub(super) not_before: Option<Instant>,
+    /// At any other time it would exceed a rate limit.
+    pub(super) window: Option<StartWindow>,
     pub(super) clock: Clock,
 }
 
 impl PreparedAttempt {
+    /// Its start is counted for a moment so long after this reading of the clock.
+    pub(super) fn start_after(&mut self, clock: ClockReading, ahead: Duration) {
+        self.window = Some(StartWindow::new(clock.asked, clock.answered, ahead));
+        self.clock = Clock { read: clock.time, asked: clock.asked.into() };
+    }
+
     /// Sends it, unless it is too late, time to stop, or no connection can be opened from here.
     pub(super) async fn carry_out(
         self,
@@ -115,9 +126,10 @@ impl PreparedAttempt {
         timeout: Duration,
         shutdown: &Shutdown,
     ) -> Settled {
-        let Self { about, request, start_by, not_before, clock, .. } = self;
-        let too_late = not_before.is_some_and(|time| time > start_by);
-        if let Some(time) = not_before.filter(|_| !too_late) {
+        let Self { about, request, start_by, window, clock, .. } = self;
+        let opens = window.map(|window| Instant::from(window.opens));
+        let too_late = opens.is_some_and(|time| time > start_by);
+        if let Some(time) = opens.filter(|_| !too_late) {
             tokio::select! {
                 () = tokio::time::sleep_until(time) => {}
                 () = shutdown.wait() => {}
@@ -126,8 +138,13 @@ impl PreparedAttempt {
         if shutdown.is_triggered() {
             return about.give_back(Duration::ZERO);
         }
-        if too_late || Instant::now() > start_by {
+        let now = Instant::now();
+        if too_late || now > start_by {
             return about.give_back(LATE_DELAY);
+        }
+        // The last look at the clock before it is sent: a process that stands still right after this is late unseen.
+        if window.is_some_and(|window| now > Instant::from(window.closes)) {
+            return about.give_back(MISSED_DELAY);
         }
         let (started_at, callback_url) = (clock.now(), request.url.clone());
         let Ok(done) = client.post(request, timeout).await else {

@@ -2,9 +2,9 @@
 
 use super::results::{ClaimAllowance, ResultGate};
 use async_trait::async_trait;
-use hooksaga_saga::{JobId, Timestamp};
+use hooksaga_saga::{JobId, Lead, Timestamp};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Started, Starting, StoreError, StoreResult,
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Starting, Starts, StoreError, StoreResult,
     WorkerBeat, WorkerStore,
 };
 use std::{
@@ -58,8 +58,8 @@ impl WorkerStore for FakeStore {
         Ok(())
     }
 
-    async fn start_limited(&self, _: &[Starting]) -> StoreResult<Vec<Started>> {
-        Ok(Vec::new())
+    async fn start_limited(&self, _: &[Starting], _: Lead) -> StoreResult<Starts> {
+        Err(StoreError::Other("nothing here has a limit".to_owned()))
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {

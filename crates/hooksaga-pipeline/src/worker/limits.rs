@@ -4,126 +4,138 @@
 //! resume, would start all at once. So each start is counted again, and jobs that exceed the limit are handed back until
 //! they may start. Attempts of other subscriptions do not wait for this.
 //!
-//! A start is counted in the database, and happens here once that is committed. [`Spacing`] keeps starts of one process
-//! apart that were counted in time and committed late.
+//! A start is counted in the database for one moment, and happens at that moment or not at all. While commits are slow, the
+//! moments asked for lie ahead of them ([`Lead`]).
 
 use super::{
     attempt::{PreparedAttempt, Settled},
     prepare::Work,
 };
-use hooksaga_saga::{RateLimit, SubscriptionId, Timestamp};
-use hooksaga_store::{Starting, WorkerStore};
+use hooksaga_saga::{Lead, RateLimit, SubscriptionId};
+use hooksaga_store::{Starting, Starts, StoreResult, WorkerStore};
 use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Mutex, PoisonError},
-    time::Duration,
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
-use tokio::time::Instant;
 
 /// Jobs that are given back at the same time are given back together: their delays are multiples of this.
 const STEP: Duration = Duration::from_millis(20);
 /// Retry delay when the rate limits cannot be read.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// However many are before it: a job that is put off for longer counts as put off by a clock that was wrong.
+const LONGEST_DELAY: Duration = Duration::from_secs(60);
 
-/// When this process starts attempts of rate-limited subscriptions.
+/// Where this process asks for starts.
 #[derive(Debug)]
-pub(super) struct Spacing {
-    /// What the times below count from.
-    began: Instant,
-    /// See [`RateLimit::space`]. What is past is dropped before the map grows.
-    full_at: Mutex<HashMap<SubscriptionId, Timestamp>>,
+pub(super) struct StartGate {
+    learned: Mutex<Learned>,
+    most: Lead,
 }
 
-impl Default for Spacing {
-    fn default() -> Self {
-        Self { began: Instant::now(), full_at: Mutex::default() }
+/// What the answers so far have shown.
+#[derive(Clone, Copy, Debug)]
+struct Learned {
+    lead: Lead,
+    answered: Instant,
+}
+
+impl StartGate {
+    /// `time_to_start`: how long after its claim an attempt must start. The last moment asked for is twice the lead away, and
+    /// the claim and the answer take their time, too.
+    pub(super) fn new(time_to_start: Duration) -> Self {
+        let learned = Learned { lead: Lead::NONE, answered: Instant::now() };
+        Self { learned: Mutex::new(learned), most: Lead::new(time_to_start / 4) }
+    }
+
+    /// Counts starts, and learns from the answer how far ahead the next question has to be.
+    async fn ask(&self, store: &dyn WorkerStore, starting: &[Starting]) -> StoreResult<(Starts, Lead)> {
+        let lead = self.lead();
+        let starts = store.start_limited(starting, lead).await?;
+        let took = starts.clock.asked.elapsed();
+        let joined =
+            starting.iter().zip(&starts.reserved).map(|(one, got)| lead.joining(one.limit, got.wait));
+        let joined = joined.max().unwrap_or_default();
+        let next = self.lead().after(took).max(joined).min(self.most);
+        *self.learned() = Learned { lead: next, answered: Instant::now() };
+        Ok((starts, lead))
+    }
+
+    fn lead(&self) -> Lead {
+        let learned = *self.learned();
+        learned.lead.aged(learned.answered.elapsed())
+    }
+
+    fn learned(&self) -> MutexGuard<'_, Learned> {
+        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Spacing {
-    /// When the next attempt of this subscription may start, which then does.
-    fn next(&self, id: SubscriptionId, limit: RateLimit) -> Instant {
-        let begin = Timestamp::from_micros(0);
-        let now = begin.after(self.began.elapsed());
-        let mut all = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let (start, full_at) = limit.space(all.get(&id).copied(), now);
-        if all.len() == all.capacity() {
-            all.retain(|_, full_at| *full_at > now);
-        }
-        all.insert(id, full_at);
-        self.began + start.since(begin)
-    }
-}
-
-/// Attempts of one claim whose subscriptions have a rate limit.
-#[derive(Debug, Default)]
-pub(super) struct LimitedAttempts<T> {
-    limits: BTreeMap<SubscriptionId, RateLimit>,
-    attempts: Vec<(PreparedAttempt, T)>,
-}
+/// Attempts of one claim whose subscriptions have a rate limit, each with what it holds while it waits.
+#[derive(Debug)]
+pub(super) struct LimitedAttempts<T>(BTreeMap<SubscriptionId, (RateLimit, Vec<(PreparedAttempt, T)>)>);
 
 impl Work {
     /// Takes the attempts of rate-limited subscriptions out. `hold` is what each holds while it waits.
     pub(super) fn take_limited<T>(&mut self, hold: impl Fn(&PreparedAttempt) -> T) -> LimitedAttempts<T> {
-        let limits = std::mem::take(&mut self.limits);
-        if limits.is_empty() {
-            return LimitedAttempts { limits, attempts: Vec::new() };
+        let limits = std::mem::take(&mut self.limits).into_iter();
+        let mut limited: BTreeMap<_, _> = limits.map(|(id, limit)| (id, (limit, Vec::new()))).collect();
+        if limited.is_empty() {
+            return LimitedAttempts(limited);
         }
-        let is_limited = |attempt: &mut PreparedAttempt| limits.contains_key(&attempt.subscription);
-        let attempts = self.attempts.extract_if(.., is_limited).map(|attempt| (hold(&attempt), attempt));
-        let attempts = attempts.map(|(held, attempt)| (attempt, held)).collect();
-        LimitedAttempts { limits, attempts }
+        let is_limited = |attempt: &mut PreparedAttempt| limited.contains_key(&attempt.subscription);
+        let taken: Vec<_> = self.attempts.extract_if(.., is_limited).collect();
+        for attempt in taken {
+            if let Some((_, of_one)) = limited.get_mut(&attempt.subscription) {
+                let held = hold(&attempt);
+                of_one.push((attempt, held));
+            }
+        }
+        limited.retain(|_, (_, of_one)| !of_one.is_empty());
+        LimitedAttempts(limited)
     }
 }
 
 impl<T> LimitedAttempts<T> {
     pub(super) fn is_empty(&self) -> bool {
-        self.attempts.is_empty()
+        self.0.is_empty()
     }
 
     /// Asks how many may start. Returns those that may, and the others to be given back, with what each holds.
     pub(super) async fn pass(
         self,
         store: &dyn WorkerStore,
-        spacing: &Spacing,
+        gate: &StartGate,
     ) -> (Vec<(PreparedAttempt, T)>, Vec<(Settled, T)>) {
-        let mut wanted: BTreeMap<SubscriptionId, u32> = BTreeMap::new();
-        for (attempt, _) in &self.attempts {
-            *wanted.entry(attempt.subscription).or_default() += 1;
-        }
-        let starting: Vec<Starting> = self
-            .limits
-            .iter()
-            .filter_map(|(id, limit)| {
-                Some(Starting { subscription_id: *id, limit: *limit, jobs: *wanted.get(id)? })
-            })
-            .collect();
-        let mut free: BTreeMap<SubscriptionId, (u32, Duration)> = match store.start_limited(&starting).await {
-            Ok(started) => started.iter().map(|one| (one.subscription_id, (one.jobs, one.wait))).collect(),
+        let starting = |(id, (limit, of_one)): (&SubscriptionId, &(RateLimit, Vec<_>))| Starting {
+            subscription_id: *id,
+            limit: *limit,
+            jobs: u32::try_from(of_one.len()).unwrap_or(u32::MAX),
+        };
+        let starting: Vec<Starting> = self.0.iter().map(starting).collect();
+        let (mut start, mut back) = (Vec::new(), Vec::new());
+        let (starts, lead) = match gate.ask(store, &starting).await {
+            Ok(answer) => answer,
             Err(error) => {
                 tracing::warn!(%error, "cannot read rate limits; rate-limited deliveries are postponed");
-                BTreeMap::new()
+                let all = self.0.into_values().flat_map(|(_, of_one)| of_one);
+                back.extend(all.map(|(attempt, held)| (attempt.about.give_back(AFTER_FAILURE), held)));
+                return (start, back);
             }
         };
-        let (mut start, mut back) = (Vec::new(), Vec::new());
-        for (mut attempt, held) in self.attempts {
-            let limit = self.limits.get(&attempt.subscription).copied();
-            let delay = match free.get_mut(&attempt.subscription) {
-                Some((jobs, _)) if *jobs > 0 => {
-                    *jobs -= 1;
-                    attempt.not_before = limit.map(|limit| spacing.next(attempt.subscription, limit));
+        for ((limit, of_one), reserved) in self.0.into_values().zip(starts.reserved) {
+            for (number, (mut attempt, held)) in (0..).zip(of_one) {
+                if number < reserved.jobs {
+                    let before_last = limit.time_for(reserved.jobs - 1 - number);
+                    let ahead = lead.shortest() + reserved.last.saturating_sub(before_last);
+                    attempt.start_after(starts.clock, ahead);
                     start.push((attempt, held));
-                    continue;
-                }
-                Some((_, wait)) => {
-                    let delay = *wait;
+                } else {
                     // The one after it has to wait for one more.
-                    *wait += limit.map_or(STEP, RateLimit::interval);
-                    in_steps(delay)
+                    let delay = reserved.wait + limit.time_for(number - reserved.jobs);
+                    back.push((attempt.about.give_back(in_steps(delay.min(LONGEST_DELAY))), held));
                 }
-                None => AFTER_FAILURE,
-            };
-            back.push((attempt.about.give_back(delay), held));
+            }
         }
         (start, back)
     }

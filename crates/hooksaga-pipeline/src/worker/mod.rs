@@ -33,7 +33,7 @@ use attempt::{PreparedAttempt, Settled};
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{ClaimLimits, LeaseToken, Stage, StoreResult, WorkerStore};
 use in_flight::{HeldBytes, InFlight, PAYLOAD_BYTES, STRETCH, Slot, are_all_in};
-use limits::Spacing;
+use limits::StartGate;
 use parking::Parked;
 use report::Reporter;
 use results::{ClaimAllowance, ResultGate};
@@ -57,6 +57,13 @@ pub struct WorkerOptions {
     pub lease_duration: Duration,
 }
 
+impl WorkerOptions {
+    /// How long after its claim was sent an attempt may start: later than this it might outlive its lease.
+    fn time_to_start(&self) -> Duration {
+        self.lease_duration.saturating_sub(self.http_timeout + REPORT_MARGIN)
+    }
+}
+
 #[derive(Clone)]
 pub struct Worker {
     store: Arc<dyn WorkerStore>,
@@ -69,7 +76,7 @@ pub struct Worker {
     parked: Arc<Parked>,
     gate: Arc<ResultGate>,
     claims: Arc<BatchSize>,
-    spacing: Arc<Spacing>,
+    starts: Arc<StartGate>,
 }
 
 impl Worker {
@@ -97,8 +104,8 @@ impl Worker {
             Reporter::new(store.clone(), signals.clone(), metrics.clone(), log, parked.clone(), gate.clone());
         let reporter = Arc::new(reporter);
         let claims = Arc::new(BatchSize::new(Self::BATCH));
-        let spacing = Arc::<Spacing>::default();
-        Self { store, client, key, config, signals, metrics, reporter, parked, gate, claims, spacing }
+        let starts = Arc::new(StartGate::new(config.time_to_start()));
+        Self { store, client, key, config, signals, metrics, reporter, parked, gate, claims, starts }
     }
 
     /// Works until the order to stop, and then until everything claimed is reported or given back. Ends before
@@ -185,7 +192,7 @@ impl Worker {
         if !limited.is_empty() {
             let (worker, settled, shutdown) = (self.clone(), settled.clone(), shutdown.clone());
             tokio::spawn(async move {
-                let (start, back) = limited.pass(&*worker.store, &worker.spacing).await;
+                let (start, back) = limited.pass(&*worker.store, &worker.starts).await;
                 for (attempt, slot) in start {
                     worker.start(attempt, slot, &settled, &shutdown);
                 }
@@ -336,7 +343,7 @@ impl Worker {
         let claimed = work.claimed();
         let limited = work.take_limited(|_| ());
         if !limited.is_empty() {
-            let (start, back) = limited.pass(&*self.store, &self.spacing).await;
+            let (start, back) = limited.pass(&*self.store, &self.starts).await;
             work.attempts.extend(start.into_iter().map(|(attempt, ())| attempt));
             work.settled.extend(back.into_iter().map(|(done, ())| done));
         }

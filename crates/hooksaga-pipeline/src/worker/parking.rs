@@ -1,7 +1,8 @@
 //! Jobs of paused subscriptions: parked once, and freed when their subscription is active and verified again.
 //!
 //! A parked job costs nothing: no claim looks at it. Whoever resumes a subscription wakes [`Stage::Resume`]; a slow poll is
-//! the safety net, and a poll every second where wake-ups of others are not heard. One more look follows a moment after something was parked, for a resume that came at the same time.
+//! the safety net (every second where the wake-ups of other processes are not heard). A moment after something was parked
+//! the subscriptions are looked at once more, because one may have resumed at the same time.
 
 use super::Worker;
 use crate::Shutdown;

@@ -1,7 +1,7 @@
 //! Sorts claimed jobs: which are sent, which are given back, which have failed without being sent.
 
 use super::{
-    REPORT_MARGIN, WorkerOptions,
+    WorkerOptions,
     attempt::{Clock, JobInfo, PreparedAttempt, Settled},
     in_flight::HeldBytes,
 };
@@ -67,7 +67,7 @@ pub(super) fn prepare(
     hold: impl Fn(u64) -> Option<HeldBytes>,
 ) -> Work {
     let lease_end = asked + config.lease_duration;
-    let start_by = asked + config.lease_duration.saturating_sub(config.http_timeout + REPORT_MARGIN);
+    let start_by = asked + config.time_to_start();
     let clock = Clock { read: batch.now, asked };
     let mut judge =
         Judge { targets: &batch.targets, key, hold, opened: HashMap::new(), bodies: HashMap::new() };
@@ -94,7 +94,7 @@ pub(super) fn prepare(
                     subscription,
                     request,
                     start_by,
-                    not_before: None,
+                    window: None,
                     clock,
                 });
             }

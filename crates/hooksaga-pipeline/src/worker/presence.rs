@@ -1,4 +1,4 @@
-//! Says that this worker is alive, so that orchestrators know how many slots there are.
+//! The worker's heartbeat, from which orchestrators know how many slots there are.
 
 use super::Worker;
 use crate::{Shutdown, random_i64};

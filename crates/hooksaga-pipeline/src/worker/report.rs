@@ -403,7 +403,7 @@ mod tests {
         let mut written = store.written.lock().unwrap().clone();
         written.sort_unstable();
         assert_eq!(written, [10, 11, 12, 14, 15, 16, 17]);
-        assert!(metrics.encode(None).contains("hooksaga_reports_lost_total 1\n"));
+        assert!(metrics.encode(&Default::default()).contains("hooksaga_reports_lost_total 1\n"));
     }
 
     #[tokio::test]
@@ -421,7 +421,7 @@ mod tests {
         *store.away.lock().unwrap() = 8;
         reporter.settle(finished(1..=2)).await;
         assert_eq!(*store.written.lock().unwrap(), [1, 2]);
-        assert!(metrics.encode(None).contains("hooksaga_reports_lost_total 0\n"));
+        assert!(metrics.encode(&Default::default()).contains("hooksaga_reports_lost_total 0\n"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -433,7 +433,7 @@ mod tests {
         let took = began.elapsed();
         assert!(took > Duration::from_secs(8) && took <= Duration::from_secs(10), "{took:?}");
         assert!(store.calls.lock().unwrap().len() < 20, "it does not hammer a database that is away");
-        assert!(metrics.encode(None).contains("hooksaga_reports_lost_total 2\n"));
+        assert!(metrics.encode(&Default::default()).contains("hooksaga_reports_lost_total 2\n"));
     }
 
     #[tokio::test]

@@ -2,17 +2,17 @@
 
 use async_trait::async_trait;
 use hooksaga_saga::{
-    ErrorCode, EventId, Expiry, FurthestAttempt, JobId, RedriveId, Retention, SubscriptionId, Timestamp,
+    ErrorCode, EventId, Expiry, FurthestAttempt, JobId, Lead, RedriveId, Retention, SubscriptionId, Timestamp,
 };
 use hooksaga_store::{
     Allotted, Announcement, Appended, ApplyBatch, ArchivedDelivery, ArchivedEvent, Buried, CancelOutcome,
     CaretakerStore, ClaimLimits, ClaimedBatch, CleanerStore, DeadLetterStore, Decide, Disable, EventPart,
-    EventPlace, Examined, IngestStore, JanitorStore, JobReport, JobsCreated, LeaseRef, LeaseRequest, Move,
-    NewEvent, NewRedrive, OldEvents, OrchestratorStore, RedriveStep, RedriveStore, Removed, RemovedPart,
-    RemovedRecords, RequeueStep, RequeuedBatch, ResendOutcome, ResetLease, RouteBatch, RouteLimits,
-    RouterStore, RunningLimits, ScanStep, Scheduled, SendAgain, SendTest, SmallLimits, StartOutcome, Started,
-    Starting, StepLimits, StoreError, StoreResult, Stores, StrandedStep, TenantScope, TestOutcome,
-    TroubledPage, TroubledPlace, WaitingPage, WorkerBeat, WorkerLoad, WorkerStore,
+    EventPlace, Examined, IngestStore, JanitorStore, JobReport, JobsCreated, LeaseRef, LeaseRequest,
+    ListedLimits, Move, NewEvent, NewRedrive, OldEvents, OrchestratorStore, RedriveStep, RedriveStore,
+    Removed, RemovedPart, RemovedRecords, RequeueStep, RequeuedBatch, ResendOutcome, ResetLease, RouteBatch,
+    RouteLimits, RouterStore, RunningLimits, ScanStep, Scheduled, SendAgain, SendTest, SmallLimits,
+    StartOutcome, Starting, Starts, StepLimits, StoreError, StoreResult, Stores, StrandedStep, TenantScope,
+    TestOutcome, TroubledPage, TroubledPlace, WaitingPage, WorkerBeat, WorkerLoad, WorkerStore,
 };
 use std::{
     sync::{
@@ -128,22 +128,12 @@ impl RouterStore for Faulty<dyn RouterStore> {
         self.plan.call(self.inner.queued(after, limit)).await
     }
 
-    async fn route_small(
-        &self,
-        events: &[EventId],
-        limits: SmallLimits,
-        default_limit: u32,
-    ) -> StoreResult<Examined> {
-        self.plan.call(self.inner.route_small(events, limits, default_limit)).await
+    async fn route_small(&self, events: &[EventId], limits: SmallLimits) -> StoreResult<Examined> {
+        self.plan.call(self.inner.route_small(events, limits)).await
     }
 
-    async fn route_listed(
-        &self,
-        events: &[EventId],
-        sagas: u32,
-        default_limit: u32,
-    ) -> StoreResult<RouteBatch> {
-        self.plan.call(self.inner.route_listed(events, sagas, default_limit)).await
+    async fn route_listed(&self, events: &[EventId], limits: ListedLimits) -> StoreResult<RouteBatch> {
+        self.plan.call(self.inner.route_listed(events, limits)).await
     }
 }
 
@@ -218,8 +208,8 @@ impl WorkerStore for Faulty<dyn WorkerStore> {
         self.plan.call(self.inner.leave(worker_id)).await
     }
 
-    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
-        self.plan.call(self.inner.start_limited(starting)).await
+    async fn start_limited(&self, starting: &[Starting], lead: Lead) -> StoreResult<Starts> {
+        self.plan.call(self.inner.start_limited(starting, lead)).await
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {

@@ -59,7 +59,7 @@ async fn latency_counts_from_the_acceptance_to_the_response() {
     pipeline.settle().await;
     assert_eq!(world.statuses().await, [SagaStatus::Completed]);
 
-    let text = pipeline.metrics.encode(None);
+    let text = pipeline.metrics.encode(&Default::default());
     let value = |series: &str| -> f64 {
         let line = text.lines().find_map(|line| line.strip_prefix(series));
         line.unwrap_or_else(|| panic!("{series} in {text}")).trim().parse().unwrap()
@@ -245,7 +245,7 @@ async fn retries_end_in_a_dead_letter_and_a_requeue_is_a_new_delivery() {
     assert_eq!((deliveries[1].saga_id, deliveries[1].generation), (new.saga_id, 1));
     assert_eq!((deliveries[1].status, deliveries[1].attempt_count), (SagaStatus::Completed, 1));
     assert_eq!(world.receiver.deliveries("/hook").len(), 4);
-    let metrics = pipeline.metrics.encode(None);
+    let metrics = pipeline.metrics.encode(&Default::default());
     for line in [
         r#"hooksaga_attempts_total{outcome="failed",error_code="HTTP_5XX"} 3"#,
         r#"hooksaga_attempts_total{outcome="delivered",error_code="none"} 1"#,

@@ -63,7 +63,7 @@ async fn a_paused_subscription_costs_nothing_and_resumes_within_a_second() {
     world.set_active(id, false).await;
     let shutdown = Shutdown::new();
     let test = async {
-        while pipeline.metrics.encode(None).contains("hooksaga_jobs_handed_back_total 0") {
+        while pipeline.metrics.encode(&Default::default()).contains("hooksaga_jobs_handed_back_total 0") {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -84,7 +84,7 @@ async fn a_paused_subscription_costs_nothing_and_resumes_within_a_second() {
 }
 
 fn handed_back(pipeline: &Pipeline) -> String {
-    let metrics = pipeline.metrics.encode(None);
+    let metrics = pipeline.metrics.encode(&Default::default());
     metrics.lines().find(|line| line.starts_with("hooksaga_jobs_handed_back_total")).unwrap().to_owned()
 }
 

@@ -1,9 +1,9 @@
 //! A worker's store that does what it should, but for one thing.
 
 use async_trait::async_trait;
-use hooksaga_saga::JobId;
+use hooksaga_saga::{JobId, Lead};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Started, Starting, StoreError, StoreResult,
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Starting, Starts, StoreError, StoreResult,
     WorkerBeat, WorkerStore,
 };
 use std::{
@@ -15,7 +15,7 @@ pub(super) struct Tampered {
     inner: Arc<dyn WorkerStore>,
     /// Why results cannot be written now, if they cannot.
     refusal: Box<dyn Fn() -> Option<StoreError> + Send + Sync>,
-    /// For so long from the first one on, no decision about a limited start reaches the worker.
+    /// Decisions about limited starts reach the worker only at multiples of this, from the first one on.
     late: Duration,
     first: OnceLock<Instant>,
 }
@@ -29,7 +29,7 @@ impl Tampered {
         Arc::new(Self { inner, refusal: Box::new(refusal), late: Duration::ZERO, first: OnceLock::new() })
     }
 
-    /// The commits of limited starts end this long after the first of them began, or at once.
+    /// The commits of limited starts end together, once in so long.
     pub(super) fn deciding_late(inner: Arc<dyn WorkerStore>, late: Duration) -> Arc<Self> {
         Arc::new(Self { inner, refusal: Box::new(|| None), late, first: OnceLock::new() })
     }
@@ -41,11 +41,14 @@ impl WorkerStore for Tampered {
         self.inner.claim(limits, lease).await
     }
 
-    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
+    async fn start_limited(&self, starting: &[Starting], lead: Lead) -> StoreResult<Starts> {
         let first = *self.first.get_or_init(Instant::now);
-        let started = self.inner.start_limited(starting).await;
-        tokio::time::sleep_until((first + self.late).into()).await;
-        started
+        let starts = self.inner.start_limited(starting, lead).await;
+        if !self.late.is_zero() {
+            let rest = self.late.as_nanos() - first.elapsed().as_nanos() % self.late.as_nanos();
+            tokio::time::sleep(Duration::from_nanos(u64::try_from(rest).unwrap())).await;
+        }
+        starts
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {

@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use hooksaga_pipeline::{Shutdown, WorkerOptions};
 use hooksaga_saga::EventId;
 use hooksaga_store::{
-    Examined, RouteBatch, RouteLimits, RouterStore, SmallLimits, StoreError, StoreResult, Stores,
+    Examined, ListedLimits, RouteBatch, RouteLimits, RouterStore, SmallLimits, StoreError, StoreResult,
+    Stores,
 };
 use std::{
     sync::{
@@ -102,22 +103,12 @@ impl RouterStore for Slow {
         self.inner.queued(after, limit).await
     }
 
-    async fn route_small(
-        &self,
-        events: &[EventId],
-        limits: SmallLimits,
-        default_limit: u32,
-    ) -> StoreResult<Examined> {
-        self.inner.route_small(events, limits, default_limit).await
+    async fn route_small(&self, events: &[EventId], limits: SmallLimits) -> StoreResult<Examined> {
+        self.inner.route_small(events, limits).await
     }
 
-    async fn route_listed(
-        &self,
-        events: &[EventId],
-        sagas: u32,
-        default_limit: u32,
-    ) -> StoreResult<RouteBatch> {
-        self.inner.route_listed(events, sagas, default_limit).await
+    async fn route_listed(&self, events: &[EventId], limits: ListedLimits) -> StoreResult<RouteBatch> {
+        self.inner.route_listed(events, limits).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! `subscription_admin`: configures subscriptions. Never what verification writes.
+//! `subscription_admin`: configures subscriptions. It never writes the columns that verification writes.
 //!
 //! `subscription_topics`, which routing looks up, is written in the transaction that writes a subscription's topics.
 
@@ -16,10 +16,10 @@ use async_trait::async_trait;
 use deadpool_postgres::Client;
 use hooksaga_saga::{CallbackUrl, SubscriptionId, Topic, Topics};
 use hooksaga_store::{
-    CreateOutcome, NewSubscription, SealedHeaders, SealedSecret, Sealer, Seals, StoreError, StoreResult,
-    Subscription, SubscriptionAdminStore, SubscriptionPatch, TenantScope, UpdateOutcome,
+    CreateOutcome, GONE_WITH_A_SUBSCRIPTION, NewSubscription, SealedHeaders, Sealer, Seals, SecretRotation,
+    StoreError, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionPatch, TenantScope,
+    UpdateOutcome,
 };
-use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
 const CREATE: &str = concat!(
@@ -131,16 +131,8 @@ INSERT INTO subscription_headers (subscription_id, key_id, sealed) VALUES ($1, $
 const DELETE: &str = "/* admin.delete */
 UPDATE subscriptions SET active = false, header_names = NULL, deleted_at = now(), updated_at = now() WHERE id = $1";
 
-const DELETE_TOPICS: &str =
-    "/* admin.delete_topics */ DELETE FROM subscription_topics WHERE subscription_id = $1";
-const DELETE_SECRETS: &str =
-    "/* admin.delete_secrets */ DELETE FROM subscription_secrets WHERE subscription_id = $1";
 const DELETE_HEADERS: &str =
     "/* admin.delete_headers */ DELETE FROM subscription_headers WHERE subscription_id = $1";
-
-const DELETE_FAILURES: &str =
-    "/* admin.delete_failures */ DELETE FROM endpoint_failures WHERE subscription_id = $1";
-const DELETE_BUCKETS: &str = "/* admin.delete_buckets */ DELETE FROM rate_limits WHERE subscription_id = $1";
 
 /// How often a create or update is tried whose place was taken and then free again.
 const TRIES: usize = 5;
@@ -215,9 +207,12 @@ impl SubscriptionAdminStore for AdminSql {
                     transaction.rollback().await?;
                     return Ok(false);
                 }
-                let parts = [DELETE_TOPICS, DELETE_SECRETS, DELETE_HEADERS, DELETE_FAILURES, DELETE_BUCKETS];
-                for sql in [DELETE].into_iter().chain(parts) {
-                    let statement = transaction.prepare_cached(sql).await?;
+                let statement = transaction.prepare_cached(DELETE).await?;
+                transaction.execute(&statement, &[&id.0]).await?;
+                for table in GONE_WITH_A_SUBSCRIPTION {
+                    let sql =
+                        format!("/* admin.delete_rows */ DELETE FROM {table} WHERE subscription_id = $1");
+                    let statement = transaction.prepare_cached(&sql).await?;
                     transaction.execute(&statement, &[&id.0]).await?;
                 }
                 transaction.commit().await?;
@@ -226,14 +221,8 @@ impl SubscriptionAdminStore for AdminSql {
             .await
     }
 
-    async fn rotate_secret(
-        &self,
-        scope: &TenantScope,
-        id: SubscriptionId,
-        secret: &SealedSecret,
-        overlap: Duration,
-        max_valid: u32,
-    ) -> StoreResult<bool> {
+    async fn rotate_secret(&self, scope: &TenantScope, rotation: &SecretRotation) -> StoreResult<bool> {
+        let SecretRotation { subscription_id: id, secret, overlap, max_valid } = rotation;
         self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
@@ -243,7 +232,7 @@ impl SubscriptionAdminStore for AdminSql {
                     return Ok(false);
                 }
                 let retire = transaction.prepare_cached(RETIRE).await?;
-                transaction.execute(&retire, &[&id.0, &micros(overlap), &bigint(max_valid)]).await?;
+                transaction.execute(&retire, &[&id.0, &micros(*overlap), &bigint(*max_valid)]).await?;
                 let add = transaction.prepare_cached(ADD_SECRET).await?;
                 transaction.execute(&add, &[&id.0, &secret.key_id, &secret.sealed]).await?;
                 transaction.commit().await?;

@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use deadpool_postgres::Transaction;
 use hooksaga_saga::{DisabledReason, EventId, ExternalId, FailureRun, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, ScanStep, StoreResult,
-    Troubled, TroubledPage, TroubledPlace,
+    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, Happening, NewEvent, ScanStep,
+    StoreResult, Troubled, TroubledPage, TroubledPlace,
 };
 use std::time::Duration;
 use tokio_postgres::Row;
@@ -142,7 +142,7 @@ impl CaretakerStore for CaretakerSql {
                         continue;
                     }
                     if let Some(row) = transaction.query_opt(ACTIVE, &[&id.0]).await? {
-                        let failing = happened(&row, AnnouncementKind::Failing, *id, None)?;
+                        let failing = announcement(&row, Happening::new(AnnouncementKind::Failing, *id))?;
                         note(&transaction, &failing).await?;
                         noted.push(failing);
                     }
@@ -162,7 +162,8 @@ impl CaretakerStore for CaretakerSql {
                 for row in &rows {
                     let id = SubscriptionId(row.try_get(3)?);
                     transaction.execute(NOTE_VERIFIED, &[&id.0]).await?;
-                    note(&transaction, &happened(row, AnnouncementKind::Verified, id, None)?).await?;
+                    let verified = Happening::new(AnnouncementKind::Verified, id);
+                    note(&transaction, &announcement(row, verified)?).await?;
                 }
                 transaction.commit().await?;
                 Ok(u32::try_from(rows.len()).unwrap_or(u32::MAX))
@@ -177,10 +178,8 @@ impl CaretakerStore for CaretakerSql {
                 let rows = client.query(&statement, &[&bigint(limit)]).await?;
                 let read = |row: &Row| {
                     let kind: &str = row.try_get(4)?;
-                    let kind = AnnouncementKind::from_name(kind).ok_or_else(|| DbError::unreadable(kind))?;
-                    let reason: Option<&str> = row.try_get(5)?;
-                    let reason = reason.and_then(DisabledReason::from_name);
-                    happened(row, kind, SubscriptionId(row.try_get(3)?), reason)
+                    let what = Happening::stored(SubscriptionId(row.try_get(3)?), kind, row.try_get(5)?);
+                    announcement(row, what.ok_or_else(|| DbError::unreadable(kind))?)
                 };
                 rows.iter().map(read).collect()
             })
@@ -237,31 +236,16 @@ async fn disable(transaction: &Transaction<'_>, wanted: &Disable) -> DbResult<Op
     let Some(row) = transaction.query_opt(DISABLE, &[&id.0, &reason.as_str(), &url]).await? else {
         return Ok(None);
     };
-    let disabled = happened(&row, AnnouncementKind::Disabled, id, Some(reason))?;
-    if !was_announced {
-        let failing = Announcement { kind: AnnouncementKind::Failing, reason: None, ..disabled.clone() };
-        note(transaction, &failing).await?;
+    let disabled = announcement(&row, Happening::disabled(id, reason))?;
+    for news in disabled.with_its_failure(was_announced) {
+        note(transaction, &news).await?;
     }
-    note(transaction, &disabled).await?;
     Ok(Some(disabled))
 }
 
-/// What happened to a subscription, from a row that begins with its tenant, its URL and the time.
-fn happened(
-    row: &Row,
-    kind: AnnouncementKind,
-    subscription_id: SubscriptionId,
-    reason: Option<DisabledReason>,
-) -> DbResult<Announcement> {
-    let (tenant, callback_url) = (row.try_get(0)?, row.try_get(1)?);
-    Ok(Announcement {
-        kind,
-        subscription_id,
-        at: row.try_get::<_, SqlTime>(2)?.0,
-        tenant,
-        callback_url,
-        reason,
-    })
+/// Of what happened to a subscription, from a row that begins with its tenant, its URL and the time.
+fn announcement(row: &Row, what: Happening) -> DbResult<Announcement> {
+    Ok(what.at(row.try_get::<_, SqlTime>(2)?.0, row.try_get(0)?, row.try_get(1)?))
 }
 
 async fn note(transaction: &Transaction<'_>, news: &Announcement) -> DbResult<()> {

@@ -3,7 +3,7 @@
 
 use crate::time::SqlTime;
 use hooksaga_saga::Timestamp;
-use hooksaga_store::TenantScope;
+use hooksaga_store::{Conditions, PageRequest, TenantScope};
 use std::{fmt::Write as _, ops::Range};
 use tokio_postgres::types::ToSql;
 
@@ -17,6 +17,14 @@ pub(crate) struct Filter {
 impl Filter {
     pub(crate) fn new() -> Self {
         Self::default()
+    }
+
+    /// The rows of a page, in a table whose rows have an id and a tenant.
+    pub(crate) fn of_page(scope: &TenantScope, page: PageRequest) -> Self {
+        let mut filter = Self::new();
+        filter.add_some("id < ", page.before);
+        filter.add_text("tenant", scope.tenant());
+        filter
     }
 
     /// `condition` ends where its parameter stands, such as `id < `.
@@ -48,16 +56,6 @@ impl Filter {
         }
     }
 
-    /// `column` is a time from the one on and before the other, if they are given.
-    pub(crate) fn add_period(&mut self, column: &str, from: Option<Timestamp>, before: Option<Timestamp>) {
-        for (comparison, time) in [(">=", from), ("<", before)] {
-            if let Some(time) = time {
-                let number = self.number(SqlTime(time));
-                self.add_fixed(&format!("{column} {comparison} {number}"));
-            }
-        }
-    }
-
     /// What is true of rows whose `id` is in a range, and their order, newest first. `leading`: a column of which an index has
     /// the ids of each value in order, and its value. They become a range of that index, not an equality: where all rows of
     /// the value are old, the planner would go by the primary key, and pass everybody's since then.
@@ -77,15 +75,16 @@ impl Filter {
         }
     }
 
-    /// A condition without a parameter.
-    pub(crate) fn add_fixed(&mut self, condition: &str) {
-        self.join();
-        self.sql.push_str(condition);
-    }
-
-    /// Rows of the scope's tenant only; `column` is such as `tenant = `.
-    pub(crate) fn add_scope(&mut self, column: &'static str, scope: &TenantScope) {
-        self.add_some(column, scope.tenant().map(str::to_owned));
+    fn compare(
+        &mut self,
+        column: &str,
+        comparison: &str,
+        parameter: Option<impl ToSql + Sync + Send + 'static>,
+    ) {
+        if let Some(parameter) = parameter {
+            let number = self.number(parameter);
+            self.add_fixed(&format!("{column} {comparison} {number}"));
+        }
     }
 
     /// A parameter for a condition that is put together elsewhere: how to write it there.
@@ -105,6 +104,26 @@ impl Filter {
 
     pub(crate) fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {
         self.parameters.iter().map(|parameter| &**parameter as &(dyn ToSql + Sync)).collect()
+    }
+}
+
+impl Conditions for Filter {
+    fn add_text(&mut self, column: &str, text: Option<impl AsRef<str>>) {
+        self.compare(column, "=", text.map(|text| text.as_ref().to_owned()));
+    }
+
+    fn add_flag(&mut self, column: &str, flag: Option<bool>) {
+        self.compare(column, "=", flag);
+    }
+
+    fn add_period(&mut self, column: &str, from: Option<Timestamp>, before: Option<Timestamp>) {
+        self.compare(column, ">=", from.map(SqlTime));
+        self.compare(column, "<", before.map(SqlTime));
+    }
+
+    fn add_fixed(&mut self, condition: &str) {
+        self.join();
+        self.sql.push_str(condition);
     }
 }
 

@@ -8,19 +8,13 @@ use crate::{
     time::{SqlTime, micros},
 };
 use async_trait::async_trait;
+use deadpool_postgres::Client;
 use hooksaga_saga::{KeyId, Tenant};
 use hooksaga_store::{
-    ApiKey, KeyReaderStore, KeyStore, KeyView, NewApiKey, NewAuditRecord, NewPortalKey, PORTAL_SESSION, Page,
-    PageRequest, PortalKeyStore, StoreResult,
+    ApiKey, KeyCareStore, KeyReaderStore, KeyStore, KeyView, NewApiKey, NewAuditRecord, NewPortalKey,
+    PORTAL_SESSION, Page, PageRequest, PortalKeyStore, StoreResult, key_columns,
 };
 use tokio_postgres::{Row, types::ToSql};
-
-/// The columns that [`api_key`] reads, as a literal for `concat!`.
-macro_rules! key_columns {
-    () => {
-        "id, name, scopes, tenant, created_at, expires_at, revoked_at, last_used_at"
-    };
-}
 
 const CREATE: &str = concat!(
     "/* keys.create */
@@ -72,23 +66,38 @@ UPDATE api_keys SET last_used_at = now() WHERE id = ANY (ARRAY(SELECT id FROM us
 const RECORD: &str = "/* keys.record */
 INSERT INTO audit_records (key_id, key_name, action, target, tenant) VALUES ($1, $2, $3, $4, $5)";
 
+/// The keys, for either role that changes them: each has its own pool.
 pub(crate) struct KeysSql(pub(crate) RolePool);
+
+#[async_trait]
+impl KeyCareStore for KeysSql {
+    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
+        self.0
+            .run(|client| async move {
+                let statement = client.prepare_cached(REVOKE).await?;
+                client.query_opt(&statement, &[&id.0]).await?.as_ref().map(api_key).transpose()
+            })
+            .await
+    }
+
+    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
+        let (key_id, tenant) = (record.key_id.map(|id| id.0), record.tenant.as_ref().map(Tenant::as_str));
+        self.0
+            .run(|client| async move {
+                let statement = client.prepare_cached(RECORD).await?;
+                let values: [&(dyn ToSql + Sync); 5] =
+                    [&key_id, &record.key_name, &record.action, &record.target, &tenant];
+                client.execute(&statement, &values).await?;
+                Ok(())
+            })
+            .await
+    }
+}
 
 #[async_trait]
 impl KeyStore for KeysSql {
     async fn create(&self, key: &NewApiKey) -> StoreResult<ApiKey> {
-        let scopes = &key.scopes.to_string();
-        let tenant = key.tenant.as_ref().map(Tenant::as_str);
-        let expires_in = key.expires_in.map(micros);
-        self.0
-            .run(|client| async move {
-                let statement = client.prepare_cached(CREATE).await?;
-                let row = client
-                    .query_one(&statement, &[&key.name, scopes, &&key.sha256[..], &tenant, &expires_in])
-                    .await?;
-                api_key(&row)
-            })
-            .await
+        self.0.run(|client| create(client, CREATE, key)).await
     }
 
     async fn list(&self) -> StoreResult<Vec<ApiKey>> {
@@ -99,32 +108,13 @@ impl KeyStore for KeysSql {
             })
             .await
     }
-
-    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
-        revoke(&self.0, id).await
-    }
-
-    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
-        add_record(&self.0, record).await
-    }
 }
 
-pub(crate) struct PortalKeysSql(pub(crate) RolePool);
-
 #[async_trait]
-impl PortalKeyStore for PortalKeysSql {
+impl PortalKeyStore for KeysSql {
     async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey> {
-        let (scopes, tenant) = (&key.scopes.to_string(), key.tenant.as_str());
-        let expires_in = micros(key.expires_in);
-        self.0
-            .run(|client| async move {
-                let statement = client.prepare_cached(CREATE_PORTAL_KEY).await?;
-                let row = client
-                    .query_one(&statement, &[&key.name, scopes, &&key.sha256[..], &tenant, &expires_in])
-                    .await?;
-                api_key(&row)
-            })
-            .await
+        let key = key.clone().into();
+        self.0.run(|client| create(client, CREATE_PORTAL_KEY, &key)).await
     }
 
     async fn newest(&self, view: KeyView, page: PageRequest) -> StoreResult<Page<ApiKey>> {
@@ -138,34 +128,14 @@ impl PortalKeyStore for PortalKeysSql {
         });
         Ok(Page::cut(rows.await?, page.limit, |key| key.id.0))
     }
-
-    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
-        revoke(&self.0, id).await
-    }
-
-    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
-        add_record(&self.0, record).await
-    }
 }
 
-async fn revoke(pool: &RolePool, id: KeyId) -> StoreResult<Option<ApiKey>> {
-    pool.run(|client| async move {
-        let statement = client.prepare_cached(REVOKE).await?;
-        client.query_opt(&statement, &[&id.0]).await?.as_ref().map(api_key).transpose()
-    })
-    .await
-}
-
-async fn add_record(pool: &RolePool, record: &NewAuditRecord) -> StoreResult<()> {
-    let (key_id, tenant) = (record.key_id.map(|id| id.0), record.tenant.as_ref().map(Tenant::as_str));
-    pool.run(|client| async move {
-        let statement = client.prepare_cached(RECORD).await?;
-        let values: [&(dyn ToSql + Sync); 5] =
-            [&key_id, &record.key_name, &record.action, &record.target, &tenant];
-        client.execute(&statement, &values).await?;
-        Ok(())
-    })
-    .await
+async fn create(client: Client, insert: &str, key: &NewApiKey) -> DbResult<ApiKey> {
+    let (scopes, tenant) = (key.scopes.to_string(), key.tenant.as_ref().map(Tenant::as_str));
+    let expires_in = key.expires_in.map(micros);
+    let values: [&(dyn ToSql + Sync); 5] = [&key.name, &scopes, &&key.sha256[..], &tenant, &expires_in];
+    let statement = client.prepare_cached(insert).await?;
+    api_key(&client.query_one(&statement, &values).await?)
 }
 
 pub(crate) struct KeyReaderSql(pub(crate) RolePool);

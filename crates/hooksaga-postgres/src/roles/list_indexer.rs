@@ -33,6 +33,7 @@ WITH at AS MATERIALIZED (
     SELECT 1, subscription_id::text, block FROM settled
     UNION SELECT 2, tenant, block FROM settled
     UNION SELECT 3, event_type, block FROM settled
+    UNION SELECT 5, tenant || '/' || event_type, block FROM settled
     ORDER BY 1, 2, 3
     ON CONFLICT DO NOTHING
 ), times AS (
@@ -63,13 +64,15 @@ pub(crate) const INDEX_EVENTS: &str = "/* list_indexer.events */
 WITH at AS MATERIALIZED (
     SELECT below FROM list_progress WHERE list = 2 FOR UPDATE SKIP LOCKED
 ), seen AS MATERIALIZED (
-    SELECT id / 256 AS block, id, event_type, created_at FROM events
+    SELECT id / 256 AS block, id, tenant, event_type, created_at FROM events
     WHERE id >= (SELECT below FROM at) AND id <= $2 ORDER BY id LIMIT $1
 ), reach AS MATERIALIZED (
     SELECT CASE WHEN count(*) = $1 THEN max(id) ELSE $2 END + 1 AS below FROM seen
 ), blocks AS (
     INSERT INTO list_blocks (facet, value, block)
-    SELECT DISTINCT 4, event_type, block FROM seen ORDER BY 2, 3
+    SELECT 4, event_type, block FROM seen
+    UNION SELECT 6, tenant || '/' || event_type, block FROM seen
+    ORDER BY 1, 2, 3
     ON CONFLICT DO NOTHING
 ), times AS (
     INSERT INTO list_block_times AS t (list, block, first_at, last_at)

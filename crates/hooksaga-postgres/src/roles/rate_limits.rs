@@ -9,7 +9,8 @@ use crate::{
 };
 use deadpool_postgres::Transaction;
 use hooksaga_saga::{SubscriptionId, Timestamp};
-use std::collections::HashMap;
+use hooksaga_store::ClockReading;
+use std::{collections::HashMap, time::Instant};
 
 pub(crate) const LOCK_BUCKETS: &str = "/* rate_limits.lock */
 SELECT subscription_id, full_at FROM rate_limits
@@ -35,7 +36,7 @@ pub(crate) const START: &str = "start";
 
 /// Locked buckets, and the time at which they were.
 pub(super) struct Buckets {
-    pub(super) now: Timestamp,
+    pub(super) clock: ClockReading,
     full_at: HashMap<i64, Timestamp>,
     gate: &'static str,
 }
@@ -54,7 +55,9 @@ impl Buckets {
             rows = transaction.query(&lock, &[&ids, &gate]).await?;
         }
         let clock = transaction.prepare_cached(CLOCK).await?;
+        let asked = Instant::now();
         let now = transaction.query_one(&clock, &[]).await?.try_get::<_, SqlTime>(0)?.0;
+        let clock = ClockReading::of_call(now, asked);
         let mut full_at = HashMap::with_capacity(rows.len());
         for row in &rows {
             full_at.insert(row.try_get(0)?, row.try_get::<_, SqlTime>(1)?.0);
@@ -62,7 +65,7 @@ impl Buckets {
         if full_at.len() < ids.len() {
             return Err(DbError::unreadable("a rate limit was not stored"));
         }
-        Ok(Self { now, full_at, gate })
+        Ok(Self { clock, full_at, gate })
     }
 
     pub(super) fn full_at(&self, id: SubscriptionId) -> Option<Timestamp> {

@@ -1,28 +1,20 @@
-//! A redrive as its row has it, for the roles that read it.
+//! Reads a redrive from its row. The roles that show redrives and those that run them share it.
 
 use crate::{
-    error::DbResult,
+    error::{DbError, DbResult},
     roles::rows::{count, parsed},
     time::SqlTime,
 };
 use hooksaga_saga::{KeyId, RedriveId};
-use hooksaga_store::{Redrive, RedriveColumns, Starter};
+use hooksaga_store::{Redrive, RedriveColumns, RedriveWork, Starter};
 use tokio_postgres::Row;
 
-/// What [`redrive`] reads, in its order.
-macro_rules! redrive_columns {
-    () => {
-        "id, tenant, kind, subscription_id, event_type, final_error_code, since, until, status, error, examined, created,
-    skipped, started_by_key, started_by, created_at, updated_at, after_at"
-    };
-}
-pub(crate) use redrive_columns;
-
+/// From [`redrive_columns!`](hooksaga_store::redrive_columns).
 pub(crate) fn redrive(row: &Row) -> DbResult<Redrive> {
     Ok(Redrive {
         id: RedriveId(row.try_get(0)?),
         tenant: row.try_get(1)?,
-        work: work(row, 2)?.into(),
+        work: work(row, 2)?,
         status: parsed(row.try_get(8)?)?,
         error: row.try_get(9)?,
         examined: count(row.try_get(10)?),
@@ -36,13 +28,14 @@ pub(crate) fn redrive(row: &Row) -> DbResult<Redrive> {
 }
 
 /// What it does, from six columns of which `first` is the first.
-pub(crate) fn work(row: &Row, first: usize) -> DbResult<RedriveColumns> {
-    Ok(RedriveColumns {
+pub(crate) fn work(row: &Row, first: usize) -> DbResult<RedriveWork> {
+    let columns = RedriveColumns {
         kind: row.try_get(first)?,
         subscription_id: row.try_get(first + 1)?,
         event_type: row.try_get(first + 2)?,
         final_error_code: row.try_get(first + 3)?,
         since: row.try_get::<_, Option<SqlTime>>(first + 4)?.map(|time| time.0),
         until: row.try_get::<_, Option<SqlTime>>(first + 5)?.map(|time| time.0),
-    })
+    };
+    columns.try_into().map_err(DbError::unreadable)
 }

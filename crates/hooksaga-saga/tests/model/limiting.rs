@@ -2,11 +2,15 @@
 //! jobs, two workers that start them, both gates, in steps of a quarter of a second.
 //!
 //! Times are kept relative to now. Any process may die between any two of its transactions; jobs may wait for a worker
-//! for any time; a clock that was ahead may have written a bucket. What must hold: in no second are more admitted, or
+//! for any time; commits of starts may take any time, and each worker may ask with any of the leads; a clock that was ahead
+//! may have written a bucket. What must hold: in no second are more admitted, or
 //! started, than the rate and its burst; and everything that waits is started in the end, in every schedule.
 
-use hooksaga_saga::{Gate, RateLimit, Timestamp};
-use std::collections::{HashSet, VecDeque};
+use hooksaga_saga::{Lead, RateLimit, Timestamp};
+use std::{
+    collections::{HashSet, VecDeque},
+    time::Duration,
+};
 
 const TICK: i64 = 250_000;
 /// Ticks of a second.
@@ -29,20 +33,39 @@ enum Guard {
     BucketLock,
     /// The clock is read when the bucket is locked, not before the wait for it.
     ClockAfterLock,
+    /// A start is counted for the moment at which it will happen, not for that of the question.
+    CountedForItsMoment,
+    /// What was counted for a moment that has passed when the answer comes is not started.
+    LateIsVoid,
     /// A bucket that a clock which was ahead has written is stored as an empty one, also if nothing passes.
     AheadIsForgotten,
 }
 
-use Guard::{AdmissionGate, AdmissionInOneCommit, AheadIsForgotten, BucketLock, ClockAfterLock, StartGate};
+use Guard::{
+    AdmissionGate, AdmissionInOneCommit, AheadIsForgotten, BucketLock, ClockAfterLock, CountedForItsMoment,
+    LateIsVoid, StartGate,
+};
 
-const ALL: [Guard; 6] =
-    [AdmissionGate, AdmissionInOneCommit, StartGate, BucketLock, ClockAfterLock, AheadIsForgotten];
+const ALL: [Guard; 8] = [
+    AdmissionGate,
+    AdmissionInOneCommit,
+    StartGate,
+    BucketLock,
+    ClockAfterLock,
+    CountedForItsMoment,
+    LateIsVoid,
+    AheadIsForgotten,
+];
+
+/// How far ahead a worker may ask, in ticks: not at all, and by half a second, and as far as any.
+const LEADS: [u8; 3] = [0, 2, 16];
 
 /// Where a clock that was ahead puts a bucket: a year, which no run waits for.
 const AHEAD: i8 = 100;
 /// As long as anybody waits for a lock, and as far back as a bucket's time makes a difference.
-const LOCK_WAIT: u8 = SECOND;
-const LONG_FULL: i8 = -4;
+const LOCK_WAIT: u8 = 5 * SECOND;
+/// Further back than a clock that was read before such a wait.
+const LONG_FULL: i8 = -24;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
@@ -76,6 +99,8 @@ enum Worker {
     Waits(u8),
     /// Has read the bucket without locking it.
     Read(i8),
+    /// A start is counted for a moment so many ticks from now, and the answer may be there; -1: the moment has passed.
+    Reserved(i8),
 }
 
 struct Model(Vec<Guard>);
@@ -91,7 +116,9 @@ impl Model {
             self.admit(state, copy, &mut next);
             self.work(state, copy, &mut next);
         }
-        if !state.was_ahead {
+        // What was counted before the clock was set, and has not started yet, is counted on another clock.
+        let reserved = |worker: &Worker| matches!(worker, Worker::Reserved(_));
+        if !state.was_ahead && !state.workers.iter().any(reserved) {
             next.push((State { was_ahead: true, start: AHEAD, admission: AHEAD, ..state.clone() }, false));
         }
         next.retain(|(after, _)| after != state);
@@ -110,7 +137,7 @@ impl Model {
         if state.waiting == 0 {
             return;
         }
-        let (passed, stored) = pass(Gate::Admission, state.admission, 0);
+        let (passed, stored) = admit(state.admission);
         if !passed && self.has(AdmissionGate) {
             if state.admission == AHEAD && self.has(AheadIsForgotten) {
                 next.push((State { admission: stored, ..after }, true));
@@ -142,9 +169,13 @@ impl Model {
             Worker::Claimed if !self.has(StartGate) => to(Worker::Idle, true, &begin),
             Worker::Claimed if !self.has(ClockAfterLock) => to(Worker::Waits(0), true, &|_| {}),
             Worker::Claimed if !self.has(BucketLock) => to(Worker::Read(state.start), true, &|_| {}),
-            Worker::Claimed => self.decide(state.start, 0, &mut to),
-            Worker::Waits(since) => self.decide(state.start, since, &mut to),
-            Worker::Read(full_at) => self.decide(full_at, 0, &mut to),
+            Worker::Claimed => self.reserve(state.start, state.start, 0, &mut to),
+            Worker::Waits(since) => self.reserve(state.start, state.start, since, &mut to),
+            Worker::Read(full_at) => self.reserve(full_at, state.start, 0, &mut to),
+            Worker::Reserved(0) => to(Worker::Idle, true, &begin),
+            Worker::Reserved(-1) if !self.has(LateIsVoid) => to(Worker::Idle, true, &begin),
+            Worker::Reserved(-1) => to(Worker::Idle, true, &|after| after.jobs += 1),
+            Worker::Reserved(_) => {}
         }
         // It dies, or hands the job back: that is there again.
         if state.workers[copy] != Worker::Idle {
@@ -152,21 +183,27 @@ impl Model {
         }
     }
 
-    /// Under the lock: what the bucket lets through starts at once; what it does not is handed back until it may.
-    fn decide(&self, full_at: i8, since: u8, to: &mut impl FnMut(Worker, bool, &dyn Fn(&mut State))) {
-        let (passed, stored) = pass(Gate::Start, full_at, since);
-        if passed {
-            to(Worker::Idle, true, &|after| {
-                after.start = stored;
-                after.started.insert(0, 0);
-            });
-            // Stored, and the worker dies before it sends.
-            to(Worker::Idle, false, &|after| {
-                after.start = stored;
-                after.jobs += 1;
-            });
-        } else if full_at == AHEAD && self.has(AheadIsForgotten) {
-            to(Worker::Claimed, true, &|after| after.start = stored);
+    /// Under the lock: what the bucket counts starts when the answer is there and its moment has come. `read`: what this worker
+    /// has read, and how many ticks ago it has read the clock.
+    fn reserve(
+        &self,
+        read: i8,
+        stored: i8,
+        since: u8,
+        to: &mut impl FnMut(Worker, bool, &dyn Fn(&mut State)),
+    ) {
+        for lead in LEADS {
+            let counted = if self.has(CountedForItsMoment) { lead } else { 0 };
+            match reserve(read, since, counted) {
+                (Some(moment), full_at) => {
+                    let moment = if self.has(CountedForItsMoment) { moment } else { moment + ticks(lead) };
+                    to(Worker::Reserved(moment.max(PASSED)), true, &|after| after.start = full_at);
+                }
+                (None, full_at) if full_at != stored && self.has(AheadIsForgotten) => {
+                    to(Worker::Claimed, true, &|after| after.start = full_at);
+                }
+                (None, _) => {}
+            }
         }
     }
 
@@ -234,6 +271,7 @@ impl State {
             match worker {
                 Worker::Waits(since) => *since = (*since + 1).min(LOCK_WAIT),
                 Worker::Read(full_at) => nearer(full_at),
+                Worker::Reserved(moment) => *moment = (*moment - 1).max(PASSED),
                 Worker::Idle | Worker::Claimed => {}
             }
         }
@@ -241,14 +279,38 @@ impl State {
     }
 }
 
-/// Whether one more passes a gate whose bucket is full in `full_in` ticks, by a clock that was read that many ticks ago;
-/// and the bucket afterwards.
-fn pass(gate: Gate, full_at: i8, clock_read: u8) -> (bool, i8) {
-    let at = |ticks: i64| Timestamp::from_micros((1_000 + ticks) * TICK);
-    let read = at(-i64::from(clock_read));
-    let passage = RateLimit::per_second(RATE).pass(gate, Some(at(full_at.into())), 1, read);
-    let ticks = (passage.full_at.as_micros() - at(0).as_micros()).div_euclid(TICK);
-    (passage.passed == 1, i8::try_from(ticks).unwrap().max(LONG_FULL))
+/// A moment that has passed.
+const PASSED: i8 = -1;
+
+fn at(ticks: i8) -> Timestamp {
+    Timestamp::from_micros((1_000 + i64::from(ticks)) * TICK)
+}
+
+fn ticks_until(at_last: Timestamp) -> i8 {
+    i8::try_from((at_last.as_micros() - at(0).as_micros()).div_euclid(TICK)).unwrap().max(LONG_FULL)
+}
+
+fn ticks(number: u8) -> i8 {
+    i8::try_from(number).unwrap()
+}
+
+fn time_of(ticks: u8) -> Duration {
+    Duration::from_millis(250) * ticks.into()
+}
+
+/// Whether one more is admitted by a bucket that is full in `full_at` ticks, and the bucket afterwards.
+fn admit(full_at: i8) -> (bool, i8) {
+    let passage = RateLimit::per_second(RATE).pass(Some(at(full_at)), 1, at(0));
+    (passage.passed == 1, ticks_until(passage.full_at))
+}
+
+/// In how many ticks one more may start by a bucket that is full in `full_at` ticks, by a clock that was read that many ticks
+/// ago; and the bucket afterwards.
+fn reserve(full_at: i8, clock_read: u8, lead: u8) -> (Option<i8>, i8) {
+    let (now, lead) = (at(-ticks(clock_read)), Lead::new(time_of(lead)));
+    let reserved = RateLimit::per_second(RATE).reserve(Some(at(full_at)), 1, now, lead);
+    let moment = now.after(lead.shortest() + reserved.last);
+    ((reserved.jobs == 1).then(|| ticks_until(moment)), ticks_until(reserved.full_at))
 }
 
 const STARTED: &str = "more started in one second than the limit lets";
@@ -275,8 +337,12 @@ fn each_guard_of_a_rate_limit_is_needed() {
         (StartGate, STARTED),
         // Two workers with one bucket.
         (BucketLock, STARTED),
-        // Who waited for the lock reckons with an old time.
+        // To somebody who waited for the lock, what others have reserved since lies further ahead than anybody reserves.
         (ClockAfterLock, STARTED),
+        // Two workers that ask with different leads.
+        (CountedForItsMoment, STARTED),
+        // Two workers whose commits take different times.
+        (LateIsVoid, STARTED),
         (AheadIsForgotten, STUCK),
     ] {
         assert_eq!(without(Some(guard)), Err(violation), "{guard:?}");

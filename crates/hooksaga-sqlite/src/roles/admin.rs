@@ -1,4 +1,4 @@
-//! `subscription_admin`: configures subscriptions. Never what verification writes.
+//! `subscription_admin`: configures subscriptions. It never writes the columns that verification writes.
 
 use super::{
     rows,
@@ -8,11 +8,11 @@ use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{
-    CreateOutcome, NewSubscription, SealedHeaders, SealedSecret, Sealer, Seals, StoreResult, Subscription,
-    SubscriptionAdminStore, SubscriptionPatch, TenantScope, UpdateOutcome,
+    CreateOutcome, GONE_WITH_A_SUBSCRIPTION, NewSubscription, SealedHeaders, SealedSecret, Sealer, Seals,
+    SecretRotation, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionPatch, TenantScope,
+    UpdateOutcome,
 };
 use rusqlite::OptionalExtension;
-use std::time::Duration;
 
 /// The column's default requests its first round of verification.
 const INSERT_SUBSCRIPTION: &str = "/* admin.insert_subscription */
@@ -67,15 +67,6 @@ INSERT INTO subscription_headers (subscription_id, key_id, sealed) VALUES (?1, ?
 
 const DELETE_HEADERS: &str = "/* admin.delete_headers */
 DELETE FROM subscription_headers WHERE subscription_id = ?1";
-
-const DELETE_SECRETS: &str = "/* admin.delete_secrets */
-DELETE FROM subscription_secrets WHERE subscription_id = ?1";
-
-const DELETE_FAILURES: &str = "/* admin.delete_failures */
-DELETE FROM endpoint_failures WHERE subscription_id = ?1";
-
-const DELETE_BUCKETS: &str = "/* admin.delete_buckets */
-DELETE FROM rate_limits WHERE subscription_id = ?1";
 
 /// It is inactive from now on, so queries for active subscriptions need not exclude deleted ones.
 const DELETE: &str = "/* admin.delete */
@@ -135,32 +126,19 @@ impl SubscriptionAdminStore for AdminSql {
                     return Ok(false);
                 }
                 tx.execute(DELETE, (id.0, tx.now.as_micros()))?;
-                for sql in [DELETE_TOPICS, DELETE_SECRETS, DELETE_HEADERS, DELETE_FAILURES, DELETE_BUCKETS] {
-                    tx.execute(sql, [id.0])?;
+                for table in GONE_WITH_A_SUBSCRIPTION {
+                    let sql =
+                        format!("/* admin.delete_rows */ DELETE FROM {table} WHERE subscription_id = ?1");
+                    tx.execute(&sql, [id.0])?;
                 }
                 Ok(true)
             })
             .await
     }
 
-    async fn rotate_secret(
-        &self,
-        scope: &TenantScope,
-        id: SubscriptionId,
-        secret: &SealedSecret,
-        overlap: Duration,
-        max_valid: u32,
-    ) -> StoreResult<bool> {
-        let (scope, secret) = (scope.clone(), secret.clone());
-        self.0
-            .write(move |tx| {
-                if read(tx, &scope, id)?.is_none() {
-                    return Ok(false);
-                }
-                rotate_secret(tx, id, &secret, overlap, max_valid)?;
-                Ok(true)
-            })
-            .await
+    async fn rotate_secret(&self, scope: &TenantScope, rotation: &SecretRotation) -> StoreResult<bool> {
+        let (scope, rotation) = (scope.clone(), rotation.clone());
+        self.0.write(move |tx| rotate_secret(tx, &scope, &rotation)).await
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
@@ -278,26 +256,20 @@ fn insert_topics(tx: &Tx<'_>, id: SubscriptionId, tenant: &str, topics: &str) ->
     Ok(())
 }
 
-fn rotate_secret(
-    tx: &Tx<'_>,
-    id: SubscriptionId,
-    secret: &SealedSecret,
-    overlap: Duration,
-    max_valid: u32,
-) -> DbResult<()> {
-    let now = tx.now.as_micros();
-    let older = rows::all(tx, VALID_SECRETS, (id.0, now), |row| {
-        Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?))
-    })?;
-    let retire_at = tx.now.after(overlap).as_micros();
-    let kept = max_valid.saturating_sub(1) as usize;
-    for (position, (secret_id, expires_at)) in older.into_iter().enumerate() {
-        let end = if position < kept { retire_at } else { now };
-        if expires_at.is_none_or(|expires_at| expires_at > end) {
-            tx.execute(RETIRE, (secret_id, end))?;
-        }
+fn rotate_secret(tx: &Tx<'_>, scope: &TenantScope, rotation: &SecretRotation) -> DbResult<bool> {
+    let id = rotation.subscription_id;
+    if read(tx, scope, id)?.is_none() {
+        return Ok(false);
     }
-    insert_secret(tx, id, secret)
+    let older = rows::all(tx, VALID_SECRETS, (id.0, tx.now.as_micros()), |row| {
+        Ok((row.get::<_, i64>(0)?, rows::optional_time(row, 1)?))
+    })?;
+    for (newer, (secret_id, expires_at)) in older.into_iter().enumerate() {
+        let end = rotation.end_of(newer, expires_at, tx.now);
+        tx.execute(RETIRE, (secret_id, end.as_micros()))?;
+    }
+    insert_secret(tx, id, &rotation.secret)?;
+    Ok(true)
 }
 
 fn read(tx: &Tx<'_>, scope: &TenantScope, id: SubscriptionId) -> DbResult<Option<Subscription>> {

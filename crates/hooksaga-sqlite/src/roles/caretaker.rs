@@ -5,10 +5,10 @@ use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::{DisabledReason, EventId, ExternalId, FailureRun, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, ScanStep, StoreResult,
-    Troubled, TroubledPage, TroubledPlace,
+    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, Happening, NewEvent, ScanStep,
+    StoreResult, Troubled, TroubledPage, TroubledPlace,
 };
-use rusqlite::{OptionalExtension, Row};
+use rusqlite::{Error, OptionalExtension, Row, types::Type};
 use std::time::Duration;
 
 const GONE: &str = "/* caretaker.gone */
@@ -114,7 +114,7 @@ impl CaretakerStore for CaretakerSql {
     }
 
     async fn announcements(&self, limit: u32) -> StoreResult<Vec<Announcement>> {
-        self.0.read(move |tx| rows::all(tx, ANNOUNCEMENTS, [limit], announcement)).await
+        self.0.read(move |tx| rows::all(tx, ANNOUNCEMENTS, [limit], stored_announcement)).await
     }
 
     async fn announce(&self, events: &[(Announcement, NewEvent)]) -> StoreResult<Vec<EventId>> {
@@ -155,13 +155,12 @@ fn disable(tx: &Tx<'_>, causes: &[Disable]) -> DbResult<Vec<Announcement>> {
             continue;
         }
         let reason = cause.reason();
-        let read = happened(AnnouncementKind::Disabled, *subscription_id, Some(reason), tx.now);
+        let read = announcement(Happening::disabled(*subscription_id, reason), tx.now);
         let parameters = (subscription_id.0, reason.as_str(), tx.now.as_micros(), url);
         let Some(done) = tx.prepare(DISABLE)?.query_row(parameters, read).optional()? else { continue };
-        if !was_announced {
-            note(tx, &Announcement { kind: AnnouncementKind::Failing, reason: None, ..done.clone() })?;
+        for news in done.with_its_failure(was_announced) {
+            note(tx, &news)?;
         }
-        note(tx, &done)?;
         disabled.push(done);
     }
     Ok(disabled)
@@ -173,7 +172,7 @@ fn note_failing(tx: &Tx<'_>, runs: &[(SubscriptionId, Timestamp)]) -> DbResult<V
         if tx.execute(NOTE_RUN, (id.0, since.as_micros()))? == 0 {
             continue;
         }
-        let read = happened(AnnouncementKind::Failing, *id, None, tx.now);
+        let read = announcement(Happening::new(AnnouncementKind::Failing, *id), tx.now);
         if let Some(failing) = tx.prepare(ACTIVE)?.query_row([id.0], read).optional()? {
             note(tx, &failing)?;
             noted.push(failing);
@@ -185,7 +184,7 @@ fn note_failing(tx: &Tx<'_>, runs: &[(SubscriptionId, Timestamp)]) -> DbResult<V
 fn note_verified(tx: &Tx<'_>, limit: u32) -> DbResult<u32> {
     let verified = rows::all(tx, VERIFIED, (tx.now.as_micros(), limit), |row| {
         let (id, at) = (SubscriptionId(row.get(2)?), rows::time(row, 3)?);
-        happened(AnnouncementKind::Verified, id, None, at)(row)
+        announcement(Happening::new(AnnouncementKind::Verified, id), at)(row)
     })?;
     for one in &verified {
         tx.execute(NOTE_VERIFIED, [one.subscription_id.0])?;
@@ -194,17 +193,9 @@ fn note_verified(tx: &Tx<'_>, limit: u32) -> DbResult<u32> {
     Ok(u32::try_from(verified.len()).unwrap_or(u32::MAX))
 }
 
-/// Reads what happened to a subscription from a row that begins with its tenant and URL.
-fn happened(
-    kind: AnnouncementKind,
-    subscription_id: SubscriptionId,
-    reason: Option<DisabledReason>,
-    at: Timestamp,
-) -> impl Fn(&Row<'_>) -> rusqlite::Result<Announcement> {
-    move |row| {
-        let (tenant, callback_url) = (row.get(0)?, row.get(1)?);
-        Ok(Announcement { kind, subscription_id, at, tenant, callback_url, reason })
-    }
+/// Of what happened to a subscription, from a row that begins with its tenant and URL.
+fn announcement(what: Happening, at: Timestamp) -> impl Fn(&Row<'_>) -> rusqlite::Result<Announcement> {
+    move |row| Ok(what.at(at, row.get(0)?, row.get(1)?))
 }
 
 fn note(tx: &Tx<'_>, news: &Announcement) -> DbResult<()> {
@@ -216,18 +207,11 @@ fn note(tx: &Tx<'_>, news: &Announcement) -> DbResult<()> {
     Ok(())
 }
 
-fn announcement(row: &Row<'_>) -> rusqlite::Result<Announcement> {
-    let kind: String = row.get(0)?;
-    let reason: Option<String> = row.get(5)?;
-    Ok(Announcement {
-        // The schema admits no other.
-        kind: AnnouncementKind::from_name(&kind).unwrap_or(AnnouncementKind::Disabled),
-        subscription_id: SubscriptionId(row.get(1)?),
-        at: rows::time(row, 2)?,
-        tenant: row.get(3)?,
-        callback_url: row.get(4)?,
-        reason: reason.as_deref().and_then(DisabledReason::from_name),
-    })
+fn stored_announcement(row: &Row<'_>) -> rusqlite::Result<Announcement> {
+    let (kind, reason): (String, Option<String>) = (row.get(0)?, row.get(5)?);
+    let what = Happening::stored(SubscriptionId(row.get(1)?), &kind, reason.as_deref());
+    let what = what.ok_or_else(|| Error::InvalidColumnType(0, kind, Type::Text))?;
+    Ok(what.at(rows::time(row, 2)?, row.get(3)?, row.get(4)?))
 }
 
 fn announce(tx: &Tx<'_>, events: &[(Announcement, NewEvent)]) -> DbResult<Vec<EventId>> {

@@ -1,6 +1,8 @@
 //! WHERE clauses that are put together at run time. Their texts are constants of this program; what a caller gives
 //! is always a parameter.
 
+use hooksaga_saga::Timestamp;
+use hooksaga_store::Conditions;
 use rusqlite::types::Value;
 
 /// Conditions that must all hold, and their values.
@@ -33,12 +35,6 @@ impl Filter {
         self.values.extend(values);
     }
 
-    /// Adds a condition without a value.
-    pub(crate) fn add_fixed(&mut self, condition: &str) {
-        self.sql.push_str(" AND ");
-        self.sql.push_str(condition);
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.sql.is_empty()
     }
@@ -50,5 +46,25 @@ impl Filter {
 
     pub(crate) fn values(&self) -> Vec<Value> {
         self.values.clone()
+    }
+}
+
+impl Conditions for Filter {
+    fn add_text(&mut self, column: &str, text: Option<impl AsRef<str>>) {
+        self.add_some(&format!("{column} = ?"), text.map(|text| text.as_ref().to_owned()));
+    }
+
+    fn add_flag(&mut self, column: &str, flag: Option<bool>) {
+        self.add_some(&format!("{column} = ?"), flag);
+    }
+
+    fn add_period(&mut self, column: &str, from: Option<Timestamp>, before: Option<Timestamp>) {
+        self.add_some(&format!("{column} >= ?"), from.map(Timestamp::as_micros));
+        self.add_some(&format!("{column} < ?"), before.map(Timestamp::as_micros));
+    }
+
+    fn add_fixed(&mut self, condition: &str) {
+        self.sql.push_str(" AND ");
+        self.sql.push_str(condition);
     }
 }

@@ -6,17 +6,10 @@ use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::{KeyId, Tenant};
 use hooksaga_store::{
-    ApiKey, KeyReaderStore, KeyStore, KeyView, NewApiKey, NewAuditRecord, NewPortalKey, PORTAL_SESSION, Page,
-    PageRequest, PortalKeyStore, StoreResult,
+    ApiKey, KeyCareStore, KeyReaderStore, KeyStore, KeyView, NewApiKey, NewAuditRecord, NewPortalKey,
+    PORTAL_SESSION, Page, PageRequest, PortalKeyStore, StoreResult, key_columns,
 };
 use rusqlite::{OptionalExtension, Row};
-
-/// What [`api_key`] reads, in its order.
-macro_rules! columns {
-    () => {
-        "id, name, scopes, tenant, created_at, expires_at, revoked_at, last_used_at"
-    };
-}
 
 const INSERT_KEY: &str = "/* keys.insert_key */
 INSERT INTO api_keys (name, scopes, sha256, tenant, created_at, expires_at, by_admin)
@@ -25,11 +18,11 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1)";
 const INSERT_PORTAL_KEY: &str = "/* portal_keys.insert_key */
 INSERT INTO api_keys (name, scopes, sha256, tenant, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-const LIST: &str = concat!("/* keys.list */ SELECT ", columns!(), " FROM api_keys ORDER BY id");
+const LIST: &str = concat!("/* keys.list */ SELECT ", key_columns!(), " FROM api_keys ORDER BY id");
 
 const NEWEST: &str = concat!(
     "/* portal_keys.newest */ SELECT ",
-    columns!(),
+    key_columns!(),
     " FROM api_keys
  WHERE id < ?1 AND (revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?3)) = ?4
    AND (?5 IS NULL OR (name = ?6 AND tenant IS NOT NULL AND expires_at IS NOT NULL) = ?5)
@@ -42,14 +35,14 @@ UPDATE api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
 const REVOKE_BY_API: &str = "/* portal_keys.revoke */
 UPDATE api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
 
-const GET: &str = concat!("/* keys.get */ SELECT ", columns!(), " FROM api_keys WHERE id = ?1");
+const GET: &str = concat!("/* keys.get */ SELECT ", key_columns!(), " FROM api_keys WHERE id = ?1");
 
 const READ_BY_API: &str =
-    concat!("/* portal_keys.get */ SELECT ", columns!(), " FROM api_keys WHERE id = ?1");
+    concat!("/* portal_keys.get */ SELECT ", key_columns!(), " FROM api_keys WHERE id = ?1");
 
 const FIND: &str = concat!(
     "/* key_reader.find */ SELECT ",
-    columns!(),
+    key_columns!(),
     " FROM api_keys WHERE sha256 = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2)"
 );
 
@@ -65,16 +58,7 @@ INSERT INTO audit_records (at, key_id, key_name, action, target, tenant) VALUES 
 pub(crate) struct KeysSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl KeyStore for KeysSql {
-    async fn create(&self, key: &NewApiKey) -> StoreResult<ApiKey> {
-        let key = key.clone();
-        self.0.write(move |tx| create(tx, INSERT_KEY, key)).await
-    }
-
-    async fn list(&self) -> StoreResult<Vec<ApiKey>> {
-        self.0.read(|tx| rows::all(tx, LIST, [], api_key)).await
-    }
-
+impl KeyCareStore for KeysSql {
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
         self.0.write(move |tx| revoke(tx, REVOKE, GET, id)).await
     }
@@ -85,13 +69,36 @@ impl KeyStore for KeysSql {
     }
 }
 
+#[async_trait]
+impl KeyStore for KeysSql {
+    async fn create(&self, key: &NewApiKey) -> StoreResult<ApiKey> {
+        let key = key.clone();
+        self.0.write(move |tx| create(tx, INSERT_KEY, key)).await
+    }
+
+    async fn list(&self) -> StoreResult<Vec<ApiKey>> {
+        self.0.read(|tx| rows::all(tx, LIST, [], api_key)).await
+    }
+}
+
 pub(crate) struct PortalKeysSql(pub(crate) RoleHandle);
+
+#[async_trait]
+impl KeyCareStore for PortalKeysSql {
+    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
+        self.0.write(move |tx| revoke(tx, REVOKE_BY_API, READ_BY_API, id)).await
+    }
+
+    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
+        let record = record.clone();
+        self.0.write(move |tx| add_record(tx, RECORD_BY_API, &record)).await
+    }
+}
 
 #[async_trait]
 impl PortalKeyStore for PortalKeysSql {
     async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey> {
-        let NewPortalKey { name, scopes, sha256, tenant, expires_in } = key.clone();
-        let key = NewApiKey { name, scopes, sha256, tenant: Some(tenant), expires_in: Some(expires_in) };
+        let key = key.clone().into();
         self.0.write(move |tx| create(tx, INSERT_PORTAL_KEY, key)).await
     }
 
@@ -104,15 +111,6 @@ impl PortalKeyStore for PortalKeysSql {
         };
         let rows = self.0.read(read).await?;
         Ok(Page::cut(rows, page.limit, |key| key.id.0))
-    }
-
-    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
-        self.0.write(move |tx| revoke(tx, REVOKE_BY_API, READ_BY_API, id)).await
-    }
-
-    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
-        let record = record.clone();
-        self.0.write(move |tx| add_record(tx, RECORD_BY_API, &record)).await
     }
 }
 

@@ -15,7 +15,7 @@ SELECT g.id, g.created_at, g.subscription_id, e.tenant, e.event_type
  WHERE g.id >= ?1 ORDER BY g.id LIMIT ?2";
 
 const EVENTS: &str = "/* list_indexer.events */
-SELECT id, created_at, event_type FROM events WHERE id >= ?1 ORDER BY id LIMIT ?2";
+SELECT id, created_at, tenant, event_type FROM events WHERE id >= ?1 ORDER BY id LIMIT ?2";
 
 const INSERT_BLOCK: &str = "/* list_indexer.insert_block */
 INSERT OR FAIL INTO list_blocks (facet, value, block) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
@@ -103,12 +103,8 @@ fn read(tx: &Tx<'_>, list: IndexedList, limit: u32, settled: Duration) -> DbResu
     let mut found = statement.query((from, limit))?;
     while let Some(row) = found.next()? {
         let values = match list {
-            IndexedList::Deliveries => vec![
-                (Facet::DeliverySubscription, row.get::<_, i64>(2)?.to_string()),
-                (Facet::DeliveryTenant, row.get(3)?),
-                (Facet::DeliveryType, row.get(4)?),
-            ],
-            IndexedList::Events => vec![(Facet::EventType, row.get(2)?)],
+            IndexedList::Deliveries => Facet::of_delivery(row.get(2)?, row.get(3)?, row.get(4)?).to_vec(),
+            IndexedList::Events => Facet::of_event(&row.get::<_, String>(2)?, row.get(3)?).to_vec(),
         };
         if !batch.add(row.get(0)?, rows::time(row, 1)?, settled_before, values) {
             break;

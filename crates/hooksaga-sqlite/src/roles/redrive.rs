@@ -1,24 +1,16 @@
-//! A redrive as its row has it, for the roles that read it.
+//! Reads a redrive from its row. The roles that show redrives and those that run them share it.
 
 use super::rows;
-use hooksaga_saga::{KeyId, RedriveId};
-use hooksaga_store::{Redrive, RedriveColumns, Starter};
-use rusqlite::Row;
+use hooksaga_saga::{Invalid, KeyId, RedriveId};
+use hooksaga_store::{Redrive, RedriveColumns, RedriveWork, Starter};
+use rusqlite::{Error, Row, types::Type};
 
-/// What [`redrive`] reads, in its order.
-macro_rules! redrive_columns {
-    () => {
-        "id, tenant, kind, subscription_id, event_type, final_error_code, since, until, status, error, examined, created,
-       skipped, started_by_key, started_by, created_at, updated_at, after_at"
-    };
-}
-pub(super) use redrive_columns;
-
+/// From [`redrive_columns!`](hooksaga_store::redrive_columns).
 pub(super) fn redrive(row: &Row<'_>) -> rusqlite::Result<Redrive> {
     Ok(Redrive {
         id: RedriveId(row.get(0)?),
         tenant: row.get(1)?,
-        work: work(row, 2)?.into(),
+        work: work(row, 2)?,
         status: rows::parsed(row, 8)?,
         error: row.get(9)?,
         examined: rows::count(row, 10)?,
@@ -32,13 +24,16 @@ pub(super) fn redrive(row: &Row<'_>) -> rusqlite::Result<Redrive> {
 }
 
 /// What it does, from six columns of which `first` is the first.
-pub(super) fn work(row: &Row<'_>, first: usize) -> rusqlite::Result<RedriveColumns> {
-    Ok(RedriveColumns {
+pub(super) fn work(row: &Row<'_>, first: usize) -> rusqlite::Result<RedriveWork> {
+    let columns = RedriveColumns {
         kind: row.get(first)?,
         subscription_id: row.get(first + 1)?,
         event_type: row.get(first + 2)?,
         final_error_code: row.get(first + 3)?,
         since: rows::optional_time(row, first + 4)?,
         until: rows::optional_time(row, first + 5)?,
-    })
+    };
+    columns
+        .try_into()
+        .map_err(|error: Invalid| Error::FromSqlConversionFailure(first, Type::Text, error.into()))
 }

@@ -12,8 +12,8 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::{EventId, EventType, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Examined, LargeEvent, MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore,
-    SmallLimits, StoreResult, Unmatched,
+    Examined, LargeEvent, ListedLimits, MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga,
+    RouterStore, SmallLimits, StoreResult, Unmatched,
 };
 use rusqlite::{OptionalExtension as _, Row};
 use std::{
@@ -120,25 +120,15 @@ impl RouterStore for RouterSql {
         self.0.read(move |tx| rows::all(tx, QUEUED, (after.0, limit), |row| Ok(EventId(row.get(0)?)))).await
     }
 
-    async fn route_small(
-        &self,
-        events: &[EventId],
-        limits: SmallLimits,
-        default_limit: u32,
-    ) -> StoreResult<Examined> {
+    async fn route_small(&self, events: &[EventId], limits: SmallLimits) -> StoreResult<Examined> {
         let events = events.to_vec();
-        let job = move |tx: &Tx<'_>| route_small(tx, &events, limits, default_limit);
+        let job = move |tx: &Tx<'_>| route_small(tx, &events, limits);
         self.0.write_linked(Commit::Deferred, job).await
     }
 
-    async fn route_listed(
-        &self,
-        events: &[EventId],
-        sagas: u32,
-        default_limit: u32,
-    ) -> StoreResult<RouteBatch> {
+    async fn route_listed(&self, events: &[EventId], limits: ListedLimits) -> StoreResult<RouteBatch> {
         let events = events.to_vec();
-        let job = move |tx: &Tx<'_>| route(tx, listed(tx, &events)?, sagas, default_limit);
+        let job = move |tx: &Tx<'_>| route(tx, listed(tx, &events)?, limits.sagas, limits.default_limit);
         self.0.write_linked(Commit::Deferred, job).await
     }
 }
@@ -212,13 +202,8 @@ fn listed(tx: &Tx<'_>, events: &[EventId]) -> DbResult<Vec<QueuedEvent>> {
 }
 
 /// Separates the small events, and routes them.
-fn route_small(
-    tx: &Tx<'_>,
-    events: &[EventId],
-    limits: SmallLimits,
-    default_limit: u32,
-) -> DbResult<Examined> {
-    let mut resolver = Resolver::new(limits.each, default_limit);
+fn route_small(tx: &Tx<'_>, events: &[EventId], limits: SmallLimits) -> DbResult<Examined> {
+    let mut resolver = Resolver::new(limits.each, limits.default_limit);
     let (each, mut left) = (limits.each as usize, limits.sagas.max(limits.each) as usize);
     let (mut small, mut examined) = (Vec::new(), Examined::default());
     for event in listed(tx, events)? {
@@ -235,7 +220,7 @@ fn route_small(
         }
     }
     let sagas = limits.sagas.max(limits.each);
-    examined.routed = route(tx, small, sagas, default_limit)?.events;
+    examined.routed = route(tx, small, sagas, limits.default_limit)?.events;
     Ok(examined)
 }
 

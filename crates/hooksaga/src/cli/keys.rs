@@ -1,6 +1,9 @@
 //! `hooksaga keys`: API keys, directly on the configured database, also beside a running embedded server.
 
-use super::{options::ConfigOptions, remote::tenant};
+use super::{
+    options::ConfigOptions,
+    remote::{id, tenant},
+};
 use crate::{
     config::parse_duration,
     error::{CliError, CliResult},
@@ -70,6 +73,7 @@ enum Command {
     #[command(after_help = "Example:\n  hooksaga keys revoke 3")]
     Revoke {
         /// The id that `keys list` shows
+        #[arg(value_parser = id)]
         id: i64,
         /// Print the key's record as JSON, for scripts
         #[arg(long)]

@@ -14,6 +14,9 @@ Examples:
   hooksaga stats --tenant acme
   hooksaga stats --json";
 
+/// Of counts that are older their age is told.
+const RECENT_SECONDS: u64 = 5;
+
 /// How many subscriptions are shown.
 const MOST_SUBSCRIPTIONS: usize = 20;
 
@@ -43,6 +46,9 @@ fn print(stats: &Reply) {
     open.push(("held back: paused or unverified", stats.held.into()));
     open.push(("oldest due for", format!("{:.1} s", stats.oldest_due_age_seconds).into()));
     print_facts(open);
+    if stats.counted_seconds_ago >= RECENT_SECONDS {
+        output::line(format!("  (counted {} s ago)", stats.counted_seconds_ago));
+    }
 
     if let Some(depths) = &stats.queue_depths {
         output::line("\nQueues between the stages");
@@ -106,7 +112,7 @@ mod tests {
         let stats: Reply = serde_json::from_value(json!({
             "now": "2020-01-31T12:00:30.000000Z",
             "open_deliveries": { "Pending": 1, "InProgress": 0, "PendingRetry": 2 }, "held": 0,
-            "queue_depths": null, "oldest_due_age_seconds": 0.0,
+            "queue_depths": null, "counted_seconds_ago": 0, "oldest_due_age_seconds": 0.0,
             "per_minute": [minute("2020-01-31T10:30:00.000000Z", 100), minute("2020-01-31T11:30:00.000000Z", 10),
                 minute("2020-01-31T12:00:00.000000Z", 1)],
             "per_subscription": [{ "subscription_id": 3, "delivered": 111, "failed": 3, "dead_lettered": 0 }],

@@ -168,11 +168,10 @@ pub(crate) async fn open_reader(config: &DatabaseConfig) -> StoreResult<Arc<dyn 
     }
 }
 
-/// The ids of the keys that the signing secrets on a database server are encrypted with.
+/// The ids of the keys that the stored signing secrets are encrypted with.
 pub(crate) async fn sealing_keys(config: &DatabaseConfig) -> StoreResult<Vec<String>> {
     let stores = match &config.backend {
-        // One server at a time has it open.
-        BackendUrl::Sqlite(_) => return Ok(Vec::new()),
+        BackendUrl::Sqlite(path) => return hooksaga_sqlite::sealing_keys(path).await,
         BackendUrl::Postgres(url) => hooksaga_postgres::connect(options(config, url)).await?.stores(),
         BackendUrl::MySql(url) => hooksaga_mysql::connect(options(config, url)).await?.stores(),
     };

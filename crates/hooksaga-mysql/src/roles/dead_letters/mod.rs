@@ -16,8 +16,8 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{
-    Buried, DeadLetterFilter, DeadLetterStore, RequeueStep, RequeuedBatch, ResendOutcome, SendAgain,
-    SendTest, StoreResult, TenantScope, TestOutcome,
+    Buried, Conditions as _, DeadLetterFilter, DeadLetterStore, RequeueStep, RequeuedBatch, ResendOutcome,
+    SendAgain, SendTest, StoreResult, TenantScope, TestOutcome,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::collections::HashMap;
@@ -140,9 +140,9 @@ async fn dead(
 
 /// What a requeue of many is filtered by. `d` are dead letters, `e` events.
 fn filter_letters(filter: &mut Filter, scope: &TenantScope, wanted: &DeadLetterFilter) {
-    filter.add_identifier("e.tenant = ", scope.tenant());
+    filter.add_text("e.tenant", scope.tenant());
     filter.add_some("d.subscription_id = ", wanted.subscription_id.map(|id| id.0));
-    filter.add_identifier("e.event_type = ", wanted.event_type.as_deref());
-    filter.add_identifier("d.final_error_code = ", wanted.final_error_code.as_deref());
+    filter.add_text("e.event_type", wanted.event_type.as_ref());
+    filter.add_text("d.final_error_code", wanted.final_error_code.as_ref());
     filter.add_period("d.created_at", wanted.created_after, wanted.created_before);
 }

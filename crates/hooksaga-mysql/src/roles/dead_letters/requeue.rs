@@ -11,7 +11,7 @@ use crate::{
     },
     time::SqlTime,
 };
-use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId};
+use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, Saga, SagaId, SubscriptionId};
 use hooksaga_store::{
     DeadLetterFilter, Ended, EndedDelivery, FoundSaga, LetterWindow, NextSaga, RequeueStep, RequeuedBatch,
     RequeuedSaga, ResendOutcome, SendAgain, SendTest, TenantScope, TestOutcome, Trace,
@@ -268,8 +268,8 @@ async fn matching(
     for document in Batch::ids(page.iter().copied()) {
         let read: Vec<Row> = connection.exec(sql.as_str(), filter.parameters_after(document)).await?;
         for mut row in read {
-            let code: String = take(&mut row, 14)?;
-            if !scope.matches_code(window.filter.final_error_code.as_deref(), &code) {
+            let code = ErrorCode::from_stored(take(&mut row, 14)?);
+            if !scope.matches_code(window.filter.final_error_code.as_ref(), &code) {
                 continue;
             }
             let trace = trace(&mut row, 10)?;

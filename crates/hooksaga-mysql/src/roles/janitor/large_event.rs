@@ -1,4 +1,4 @@
-//! Events with very many deliveries: they go some at a time.
+//! Events with very many deliveries: their deliveries are removed some at a time.
 //!
 //! The first step decides about the whole event and lists it in `removals`, where it stays until it is gone. Nobody makes a
 //! saga of an event that is listed, so later steps only read the sagas that they remove. The cost of a step does not

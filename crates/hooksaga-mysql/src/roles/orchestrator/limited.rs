@@ -5,7 +5,7 @@ use crate::{
     error::DbResult,
     roles::rate_limits::{ADMISSION, Buckets},
 };
-use hooksaga_saga::{Gate, RateLimit, SubscriptionId};
+use hooksaga_saga::{RateLimit, SubscriptionId};
 use hooksaga_store::{Allotted, Limited, ScheduledSaga};
 use mysql_async::{Conn, TxOpts};
 use std::collections::{BTreeMap, HashMap};
@@ -21,11 +21,12 @@ pub(super) async fn admit(
         allotted.iter().map(|one| (one.subscription_id, one.jobs)).collect();
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
     let buckets = Buckets::lock(&mut transaction, ADMISSION, limits.keys().copied()).await?;
+    let now = buckets.clock.time;
     let let_through: HashMap<SubscriptionId, u32> = limits
         .iter()
         .map(|(id, limit)| {
             let wanted = wanted.get(id).copied().unwrap_or(0);
-            (*id, limit.pass(Gate::Admission, buckets.full_at(*id), wanted, buckets.now).passed)
+            (*id, limit.pass(buckets.full_at(*id), wanted, now).passed)
         })
         .collect();
     let mut left = let_through.clone();
@@ -36,19 +37,19 @@ pub(super) async fn admit(
         }
         _ => false,
     });
-    insert(&mut transaction, sagas, buckets.now, JobCheck::First).await?;
+    insert(&mut transaction, sagas, now, JobCheck::First).await?;
     let mut limited = Vec::new();
     for (id, limit) in limits {
         let new = sagas.iter().filter(|saga| saga.subscription_id == *id && saga.job_id.is_some()).count();
         let mut full_at = buckets.full_at(*id);
         let new = u32::try_from(new).unwrap_or(u32::MAX);
-        if let Some(after) = limit.to_store(Gate::Admission, full_at, new, buckets.now) {
+        if let Some(after) = limit.to_store(full_at, new, now) {
             buckets.store(&mut transaction, *id, after).await?;
             full_at = Some(after);
         }
         let passed = let_through.get(id).copied().unwrap_or(0);
         if passed < wanted.get(id).copied().unwrap_or(0) && left.get(id) == Some(&0) {
-            let wait = limit.wait(Gate::Admission, full_at, limit.batch(), buckets.now);
+            let wait = limit.wait(full_at, limit.batch(), now);
             limited.push(Limited { subscription_id: *id, wait });
         }
     }

@@ -20,10 +20,7 @@ pub(super) async fn list(
     let ListQuery { scope, filter: wanted, page: request } = wanted;
     let mut filter = Filter::new();
     filter.add_some("a.id < ", request.before);
-    filter.add_identifier("a.tenant = ", scope.tenant());
-    filter.add_identifier("a.action = ", wanted.action.as_deref());
-    filter.add_identifier("a.target = ", wanted.target.as_deref());
-    filter.add_period("a.at", wanted.created_after, wanted.created_before);
+    wanted.add_to(scope, &mut filter);
     page(&mut connection, SELECT, "a.id", &filter, request, record).await
 }
 

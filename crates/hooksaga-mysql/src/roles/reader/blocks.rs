@@ -1,94 +1,82 @@
 //! Pages of a list by its coarse index: the newest rows, which are not indexed yet, then block by block.
 
-use super::rows_of;
-use crate::{
-    error::{DbError, DbResult},
-    roles::filter::Filter,
-    time::SqlTime,
-};
+use super::{cut, rows_of};
+use crate::{error::DbResult, roles::filter::Filter, time::SqlTime};
 use hooksaga_store::{
-    BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageRequest, PagerStep, QUERY_LIMIT, StoreError,
-    ranges_between,
+    BLOCKS_AT_ONCE, BlockFilter, BlockPager, Conditions as _, Page, PageRequest, PagerStep,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
-use std::{ops::Range, time::Instant};
+use std::ops::Range;
 
 const PROGRESS: &str = "/* reader.list_progress */ SELECT below FROM list_progress WHERE list = ?";
 
-/// What is listed.
-pub(super) struct Listed<'a, T> {
-    /// For the rows that are not indexed yet.
+/// A list whose filter can be answered by blocks.
+pub(super) struct Listed<'a, T, F> {
+    /// For the rows that are not of blocks.
     pub(super) select: &'a str,
     /// For a range of ids.
     pub(super) select_range: &'a str,
     /// The column of the ids, with its table.
     pub(super) id: &'a str,
-    pub(super) read: fn(Row) -> DbResult<T>,
+    pub(super) row: fn(Row) -> DbResult<T>,
+    /// What is asked for, of a range of ids.
+    pub(super) filter: F,
+    pub(super) blocks: &'a BlockFilter,
 }
 
-/// One page of the rows in `filter`, which is queried for one range of ids at a time.
-pub(super) async fn page<T>(
-    connection: &mut Conn,
-    listed: Listed<'_, T>,
-    blocks: &BlockFilter,
-    request: PageRequest,
-    filter: impl Fn(Range<i64>) -> Filter,
-) -> DbResult<Page<T>> {
-    let begun = Instant::now();
-    let indexed: Option<i64> = connection.exec_first(PROGRESS, (blocks.list.number(),)).await?;
-    let (mut pager, mut rows) = (BlockPager::new(indexed.unwrap_or(0), request), Vec::new());
-    let is_timed = blocks.created_after.is_some() || blocks.created_before.is_some();
-    let between = match is_timed && !blocks.values.is_empty() {
-        true => blocks_between(connection, blocks).await?,
-        false => 0..i64::MAX,
-    };
-    while let Some(step) = pager.step() {
-        if begun.elapsed() > QUERY_LIMIT {
-            return Err(DbError::Store(StoreError::TooSlow("too many blocks".to_owned())));
-        }
-        let (select, ids, most) = match step {
-            PagerStep::Newest(ids, most) => (listed.select, ids, most),
-            PagerStep::Rows(ids, most) => (listed.select_range, ids, most),
-            PagerStep::Blocks(next) => {
-                pager.found_blocks(
-                    &next_blocks(connection, blocks, between.start..next.min(between.end)).await?,
-                );
-                continue;
-            }
+impl<T, F: Fn(Range<i64>) -> Filter + Sync> Listed<'_, T, F> {
+    /// One page, block by block.
+    pub(super) async fn page(&self, connection: &mut Conn, request: PageRequest) -> DbResult<Page<T>> {
+        let blocks = self.blocks;
+        let pager = BlockPager::new(indexed(connection, blocks).await?, request);
+        let is_timed = blocks.created_after.is_some() || blocks.created_before.is_some();
+        let among = match is_timed && !blocks.values.is_empty() {
+            true => blocks_between(connection, blocks).await?,
+            false => 0..i64::MAX,
         };
-        let found = rows_of(connection, select, listed.id, &filter(ids), most).await?;
-        pager.found_rows(found.len());
-        rows.extend(found);
+        self.read(connection, pager, among).await
     }
-    super::cut(rows, request.limit as usize, listed.read)
-}
 
-/// A page of a list whose filter has an index of its own: it reads no block, but the ids of those that can hold
-/// something of the times.
-pub(super) async fn page_between<T>(
-    connection: &mut Conn,
-    listed: Listed<'_, T>,
-    blocks: &BlockFilter,
-    request: PageRequest,
-    filter: impl Fn(Range<i64>) -> Filter,
-) -> DbResult<Page<T>> {
-    let (most, mut rows) = (request.limit as usize + 1, Vec::new());
-    for ids in id_ranges(connection, blocks, request.top()).await? {
-        if rows.len() < most && !ids.is_empty() {
-            let missing = most - rows.len();
-            rows.extend(rows_of(connection, listed.select, listed.id, &filter(ids), missing).await?);
+    /// A page of a list whose filter has an index of its own.
+    pub(super) async fn page_between(
+        &self,
+        connection: &mut Conn,
+        request: PageRequest,
+    ) -> DbResult<Page<T>> {
+        let indexed = indexed(connection, self.blocks).await?;
+        let ends = end_blocks(connection, self.blocks).await?;
+        self.read(connection, BlockPager::between(indexed, ends, request), 0..0).await
+    }
+
+    /// `among`: the blocks that are looked for.
+    async fn read(
+        &self,
+        connection: &mut Conn,
+        mut pager: BlockPager,
+        among: Range<i64>,
+    ) -> DbResult<Page<T>> {
+        let mut rows = Vec::new();
+        while let Some(step) = pager.step()? {
+            let (select, ids, most) = match step {
+                PagerStep::Span(ids, most) => (self.select, ids, most),
+                PagerStep::Rows(ids, most) => (self.select_range, ids, most),
+                PagerStep::Blocks(next) => {
+                    let among = among.start..next.min(among.end);
+                    pager.found_blocks(&next_blocks(connection, self.blocks, among).await?);
+                    continue;
+                }
+            };
+            let found = rows_of(connection, select, self.id, &(self.filter)(ids), most).await?;
+            pager.found_rows(found.len());
+            rows.extend(found);
         }
+        cut(rows, pager.limit(), self.row)
     }
-    super::cut(rows, request.limit as usize, listed.read)
 }
 
-/// Ids below `top` that rows of the times can have ([`ranges_between`]).
-async fn id_ranges(connection: &mut Conn, wanted: &BlockFilter, top: i64) -> DbResult<[Range<i64>; 2]> {
-    let list = wanted.list.number();
-    let below: Option<i64> = connection.exec_first(PROGRESS, (list,)).await?;
-    let below = below.unwrap_or(0);
-    let (first, last) = end_blocks(connection, wanted).await?;
-    Ok(ranges_between(top, below, first, last))
+/// Ids below it are in the index.
+async fn indexed(connection: &mut Conn, wanted: &BlockFilter) -> DbResult<i64> {
+    Ok(connection.exec_first(PROGRESS, (wanted.list.number(),)).await?.unwrap_or(0))
 }
 
 /// From the first to the last block that can hold something of the times.
@@ -134,7 +122,7 @@ async fn next_blocks(connection: &mut Conn, wanted: &BlockFilter, among: Range<i
     let from = match values.next() {
         Some((facet, value)) => {
             filter.add("b.facet = ", facet.number());
-            filter.add_identifier("b.value = ", Some(value));
+            filter.add_text("b.value", Some(value));
             "list_blocks b FORCE INDEX (PRIMARY)"
         }
         None => {
@@ -149,7 +137,7 @@ async fn next_blocks(connection: &mut Conn, wanted: &BlockFilter, among: Range<i
             "EXISTS (SELECT 1 FROM list_blocks o WHERE o.block = b.block AND o.facet = ",
             facet.number(),
         );
-        filter.add_identifier("o.value = ", Some(value));
+        filter.add_text("o.value", Some(value));
         filter.close();
     }
     if wanted.values.is_empty() {

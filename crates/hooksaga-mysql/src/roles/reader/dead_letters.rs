@@ -42,11 +42,7 @@ pub(super) async fn list(
     let mut filter = Filter::new();
     filter.add_some("h.letter_id < ", request.before);
     filter.add_some("h.subscription_id = ", wanted.subscription_id.map(|id| id.0));
-    filter.add_identifier("h.tenant = ", scope.tenant());
-    filter.add_identifier("h.event_type = ", wanted.event_type.as_deref());
-    filter.add_identifier("h.final_error_code = ", wanted.final_error_code.as_deref());
-    filter.add_period("h.created_at", wanted.created_after, wanted.created_before);
-    filter.add_some("h.requeued = ", wanted.requeued);
+    wanted.add_to(scope, &mut filter);
     let limit = usize::try_from(request.limit).map_err(DbError::unreadable)?;
     let sql = format!(
         "{COLUMNS}(SELECT h.letter_id FROM letter_heads h FORCE INDEX ({index}) {} ORDER BY h.letter_id DESC LIMIT {}) p

@@ -1,6 +1,6 @@
 //! Deliveries and their attempts.
 
-use super::{blocks, events::has_few_events, page, rows_of};
+use super::{blocks::Listed, events::has_few_events, page};
 use crate::{
     error::DbResult,
     roles::{
@@ -12,11 +12,11 @@ use crate::{
 };
 use hooksaga_saga::{ErrorCode, EventId, JobId, SagaId, SagaStatus, SubscriptionId};
 use hooksaga_store::{
-    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, ListQuery, Page, TenantScope,
+    Attempt, BlockFilter, Conditions as _, Delivery, DeliveryDetail, DeliveryFilter, ListQuery, Page,
+    TenantScope,
 };
-use mysql_async::{Conn, Row, prelude::Queryable as _};
+use mysql_async::{Conn, Params, Row, Value, prelude::Queryable as _};
 use std::{
-    cmp::Reverse,
     collections::{BTreeSet, HashMap},
     ops::Range,
 };
@@ -33,10 +33,6 @@ const SAGAS: &str =
     "webhook_delivery_sagas s STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 /// A range of ids.
 const SAGAS_BY_ID: &str = "webhook_delivery_sagas s FORCE INDEX (PRIMARY) STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
-/// What waits of a subscription: few of its sagas, which the server would look for among all.
-const SAGAS_WAITING: &str = "webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting)
-STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
-
 /// From ids (`d`), in their order.
 const SAGAS_OF: &str = "d
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = d.saga_id
@@ -45,28 +41,34 @@ STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 /// Ids that a caller gives.
 const GIVEN_IDS: &str = "(SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (saga_id BIGINT PATH '$[0]')) AS t)";
 
-/// What waits of a tenant, from its subscriptions.
-const IDS_WAITING_OF_TENANT: &str = "subscriptions sub FORCE INDEX (idx_sub_tenant)
+/// What waits where that is little, and what is in progress, which never is much.
+const BY_STATUS: &str = "webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)";
+/// What waits of a subscription; of a tenant, from its subscriptions.
+const WAITING_OF_SUBSCRIPTION: &str = "webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting)";
+const WAITING_OF_TENANT: &str = "subscriptions sub FORCE INDEX (idx_sub_tenant)
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting) ON s.waiting_subscription_id = sub.id";
-/// What is open, where that is little.
-const IDS_OPEN: &str = "webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)";
-const IDS_OPEN_OF_TENANT: &str = "webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)
-STRAIGHT_JOIN subscriptions sub FORCE INDEX (PRIMARY) ON sub.id = s.subscription_id";
-/// For its type.
+/// For the tenant; for the type.
+const WITH_SUBSCRIPTION: &str =
+    " STRAIGHT_JOIN subscriptions sub FORCE INDEX (PRIMARY) ON sub.id = s.subscription_id";
 const WITH_EVENT: &str = " STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 
 /// Counted no further.
-const WAITING_OF_TENANT: &str = "/* reader.waiting_of_tenant */
+const TENANT_HAS_FEW_WAITING: &str = "/* reader.waiting_of_tenant */
 SELECT COUNT(*) <= 10000
 FROM (SELECT 1 FROM subscriptions sub FORCE INDEX (idx_sub_tenant)
       STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting) ON s.waiting_subscription_id = sub.id
       WHERE sub.tenant = ? LIMIT 10001) counted";
 
-/// Counted no further.
-const OPEN: &str = "/* reader.open_sagas */
+const SUBSCRIPTION_HAS_FEW_WAITING: &str = "/* reader.waiting_of_subscription */
 SELECT COUNT(*) <= 10000
+FROM (SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (idx_saga_waiting)
+      WHERE waiting_subscription_id = ? LIMIT 10001) counted";
+
+/// Counted no further.
+const FEW_WAITING: &str = "/* reader.waiting_sagas */
+SELECT COUNT(*) <= 20000
 FROM (SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (idx_saga_status_retry)
-      WHERE status IN ('Pending', 'InProgress', 'PendingRetry') LIMIT 10001) counted";
+      WHERE status IN ('Pending', 'PendingRetry') LIMIT 20001) counted";
 
 /// For a filter by columns of the event: the server chooses.
 const SAGAS_OF_EVENTS: &str = "webhook_delivery_sagas s JOIN events e ON e.id = s.event_id";
@@ -102,18 +104,16 @@ pub(super) async fn list(
     if let (Some(tenant), Some(id)) = (scope.tenant(), wanted.subscription_id) {
         let own: Option<i64> = connection.exec_first(OWN_SUBSCRIPTION, (id.0, tenant)).await?;
         if own.is_none() {
-            return Ok(Page { items: Vec::new(), next: None });
+            return Ok(Page::empty());
         }
     }
     let filter = |ids: Range<i64>| filter_of(scope, wanted, ids);
     let of_events = wanted.external_id.is_some() || wanted.correlation_id.is_some();
     let of_event = of_events || wanted.event_id.is_some();
-    if wanted.statuses == [SagaStatus::DeadLettered].into() && !of_event {
-        let mut page = dead(&mut connection, listing).await?;
-        add_last_responses(&mut connection, &mut page.items).await?;
-        return Ok(page);
-    }
-    if let Some(ids) = few_open(&mut connection, scope, wanted).await? {
+    if leads_by_itself(&wanted.statuses)
+        && !of_event
+        && let Some(ids) = ids_by_status(&mut connection, listing).await?
+    {
         let mut page = of_ids(&mut connection, ids, listing).await?;
         add_last_responses(&mut connection, &mut page.items).await?;
         return Ok(page);
@@ -121,7 +121,6 @@ pub(super) async fn list(
     let from = match scope.tenant() {
         _ if of_events => SAGAS_OF_EVENTS,
         _ if wanted.event_id.is_some() => SAGAS,
-        _ if waiting_subscription(wanted).is_some() => SAGAS_WAITING,
         Some(tenant) if has_few_events(&mut connection, tenant).await? => SAGAS_OF_TENANT,
         _ if wanted.event_type.is_some() => SAGAS_OF_EVENTS,
         _ => SAGAS,
@@ -130,9 +129,15 @@ pub(super) async fn list(
     let mut page = match BlockFilter::of_deliveries(scope, wanted) {
         Some(blocks) if !leads_by_itself(&wanted.statuses) => {
             let select_range = format!("{COLUMNS}{SAGAS_BY_ID}{SUBSCRIPTION}");
-            let listed =
-                blocks::Listed { select: &select, select_range: &select_range, id: "s.id", read: delivery };
-            blocks::page(&mut connection, listed, &blocks, request, filter).await?
+            let listed = Listed {
+                select: &select,
+                select_range: &select_range,
+                id: "s.id",
+                row: delivery,
+                filter,
+                blocks: &blocks,
+            };
+            listed.page(&mut connection, request).await?
         }
         _ => page(&mut connection, &select, "s.id", &filter(0..request.top()), request, delivery).await?,
     };
@@ -145,111 +150,152 @@ fn leads_by_itself(statuses: &BTreeSet<SagaStatus>) -> bool {
     !statuses.is_empty() && !statuses.contains(&SagaStatus::Completed)
 }
 
-/// Dead sagas: each has its letter, by whose head it is found, or waits for it. Heads say all that they are filtered by here.
-async fn dead(connection: &mut Conn, listing: ListQuery<'_, DeliveryFilter>) -> DbResult<Page<Delivery>> {
-    let ListQuery { scope, filter: wanted, page: request } = listing;
-    let most = request.limit as usize + 1;
-    // First those that wait: one that gets its letter in between is found twice, and not missed.
-    let select = format!("{COLUMNS}pending_dead_letters {SAGAS_OF}{SUBSCRIPTION}");
-    let filter = filter_of(scope, wanted, 0..request.top());
-    let mut rows = rows_of(connection, &select, "d.saga_id", &filter, most).await?;
-    let index = match (wanted.subscription_id, scope.tenant()) {
-        (Some(_), _) => "idx_head_dead_subscription",
-        (None, Some(_)) => "idx_head_dead",
-        (None, None) => "idx_head_saga",
-    };
-    let mut heads = Filter::new();
-    heads.add("h.saga_id < ", request.top());
-    heads.add_some("h.subscription_id = ", wanted.subscription_id.map(|id| id.0));
-    if wanted.subscription_id.is_none() {
-        heads.add_identifier("h.tenant = ", scope.tenant());
-    }
-    heads.add_identifier("h.event_type = ", wanted.event_type.as_deref());
-    heads.add_period("h.saga_created_at", wanted.created_after, wanted.created_before);
-    let select = format!(
-        "{COLUMNS}(SELECT h.saga_id FROM letter_heads h FORCE INDEX ({index}) {}
- ORDER BY h.saga_id DESC LIMIT {most}) {SAGAS_OF}{SUBSCRIPTION} ORDER BY d.saga_id DESC",
-        heads.where_clause()
-    );
-    rows.extend(connection.exec::<Row, _, _>(select, heads.parameters()).await?);
-    let id = |row: &Row| row.get::<i64, _>(0);
-    rows.sort_by_key(|row| Reverse(id(row)));
-    rows.dedup_by_key(|row| id(row));
-    rows.truncate(most);
-    super::cut(rows, request.limit as usize, delivery)
+/// Statements that find the ids of a page, as parts of one: it sees each saga with one status.
+#[derive(Default)]
+struct Ids {
+    statements: Vec<String>,
+    parameters: Vec<Value>,
 }
 
-/// Where the ids of what is asked for are found, if that is open and little. What waits of one subscription is found as it is.
-async fn few_open(
-    connection: &mut Conn,
-    scope: &TenantScope,
-    wanted: &DeliveryFilter,
-) -> DbResult<Option<&'static str>> {
-    let of_event =
-        wanted.event_id.is_some() || wanted.external_id.is_some() || wanted.correlation_id.is_some();
-    if of_event || !is_open(&wanted.statuses) || waiting_subscription(wanted).is_some() {
-        return Ok(None);
+impl Ids {
+    fn add(&mut self, statement: String, parameters: &Filter) {
+        self.statements.push(statement);
+        self.parameters.extend_from_slice(parameters.values());
     }
-    Ok(match scope.tenant() {
-        Some(tenant) if waits(wanted) && has_few_waiting(connection, tenant).await? => {
-            Some(IDS_WAITING_OF_TENANT)
+
+    /// The newest sagas with these statuses.
+    fn add_sagas(&mut self, from: &str, statuses: &[SagaStatus], listing: ListQuery<'_, DeliveryFilter>) {
+        let ListQuery { scope, filter: wanted, page: request } = listing;
+        let mut from = from.to_owned();
+        let mut filter = Filter::new();
+        filter.add("s.id < ", request.top());
+        add_statuses(&mut filter, statuses);
+        match wanted.subscription_id.map(|id| id.0) {
+            Some(id) if from == WAITING_OF_SUBSCRIPTION => filter.add("s.waiting_subscription_id = ", id),
+            Some(id) => filter.add("s.subscription_id = ", id),
+            None => filter.add_text("sub.tenant", scope.tenant()),
         }
-        Some(_) if has_few_open(connection).await? => Some(IDS_OPEN_OF_TENANT),
-        None if has_few_open(connection).await? => Some(IDS_OPEN),
-        _ => None,
-    })
+        if wanted.subscription_id.is_none() && scope.tenant().is_some() && from != WAITING_OF_TENANT {
+            from.push_str(WITH_SUBSCRIPTION);
+        }
+        if wanted.event_type.is_some() {
+            from.push_str(WITH_EVENT);
+            filter.add_text("e.event_type", wanted.event_type.as_ref());
+        }
+        filter.add_period("s.created_at", wanted.created_after, wanted.created_before);
+        let statement = format!(
+            "SELECT s.id AS saga_id FROM {from} {} ORDER BY s.id DESC LIMIT {}",
+            filter.where_clause(),
+            request.limit + 1
+        );
+        self.add(statement, &filter);
+    }
+
+    /// The newest dead sagas: each has its letter, by whose head it is found, or waits for it. Heads say all that they are
+    /// filtered by here.
+    fn add_dead(&mut self, listing: ListQuery<'_, DeliveryFilter>) {
+        let ListQuery { scope, filter: wanted, page: request } = listing;
+        let index = match (wanted.subscription_id, scope.tenant()) {
+            (Some(_), _) => "idx_head_dead_subscription",
+            (None, Some(_)) => "idx_head_dead",
+            (None, None) => "idx_head_saga",
+        };
+        let mut heads = Filter::new();
+        heads.add("h.saga_id < ", request.top());
+        heads.add_some("h.subscription_id = ", wanted.subscription_id.map(|id| id.0));
+        if wanted.subscription_id.is_none() {
+            heads.add_text("h.tenant", scope.tenant());
+        }
+        heads.add_text("h.event_type", wanted.event_type.as_ref());
+        heads.add_period("h.saga_created_at", wanted.created_after, wanted.created_before);
+        let statement = format!(
+            "SELECT h.saga_id FROM letter_heads h FORCE INDEX ({index}) {} ORDER BY h.saga_id DESC LIMIT {}",
+            heads.where_clause(),
+            request.limit + 1
+        );
+        self.add(statement, &heads);
+        self.add("SELECT saga_id FROM pending_dead_letters".to_owned(), &Filter::new());
+    }
+
+    fn union(&self) -> String {
+        match &*self.statements {
+            [one] => one.clone(),
+            many => many.iter().map(|one| format!("({one})")).collect::<Vec<_>>().join(" UNION ALL "),
+        }
+    }
+}
+
+/// What finds deliveries that have one of the statuses, none of which is Completed. Nothing where too many wait to be sorted:
+/// then some of them are among the newest.
+async fn ids_by_status(
+    connection: &mut Conn,
+    listing: ListQuery<'_, DeliveryFilter>,
+) -> DbResult<Option<Ids>> {
+    let wanted = listing.filter;
+    let waiting: Vec<SagaStatus> = wanted.statuses.iter().copied().filter(|it| is_waiting(*it)).collect();
+    let mut ids = Ids::default();
+    if !waiting.is_empty() {
+        let from = match (wanted.subscription_id, listing.scope.tenant()) {
+            // All of them wait, or there are few.
+            (Some(id), _)
+                if waiting.len() == wanted.statuses.len()
+                    || subscription_has_few_waiting(connection, id).await? =>
+            {
+                WAITING_OF_SUBSCRIPTION
+            }
+            (None, Some(tenant)) if tenant_has_few_waiting(connection, tenant).await? => WAITING_OF_TENANT,
+            (None, None) if few_wait(connection).await? => BY_STATUS,
+            _ => return Ok(None),
+        };
+        ids.add_sagas(from, &waiting, listing);
+    }
+    if wanted.statuses.contains(&SagaStatus::InProgress) {
+        ids.add_sagas(BY_STATUS, &[SagaStatus::InProgress], listing);
+    }
+    if wanted.statuses.contains(&SagaStatus::DeadLettered) {
+        ids.add_dead(listing);
+    }
+    Ok(Some(ids))
 }
 
 /// A page whose ids are found first: of the rest of a row no more is read than is shown.
 async fn of_ids(
     connection: &mut Conn,
-    from: &str,
+    ids: Ids,
     listing: ListQuery<'_, DeliveryFilter>,
 ) -> DbResult<Page<Delivery>> {
     let ListQuery { scope, filter: wanted, page: request } = listing;
-    let mut ids = Filter::new();
-    ids.add_identifier("sub.tenant = ", scope.tenant());
-    ids.add("s.id < ", request.top());
-    add_statuses(&mut ids, wanted);
-    ids.add_some("s.subscription_id = ", wanted.subscription_id.map(|id| id.0));
-    ids.add_identifier("e.event_type = ", wanted.event_type.as_deref());
-    ids.add_period("s.created_at", wanted.created_after, wanted.created_before);
-    let with_event = if wanted.event_type.is_some() { WITH_EVENT } else { "" };
+    let filter = filter_of(scope, wanted, 0..request.top());
     let select = format!(
-        "{COLUMNS}(SELECT s.id AS saga_id FROM {from}{with_event} {}
- ORDER BY s.id DESC LIMIT {}) {SAGAS_OF}{SUBSCRIPTION} ORDER BY d.saga_id DESC",
-        ids.where_clause(),
+        "{COLUMNS}({}) {SAGAS_OF}{SUBSCRIPTION} {} ORDER BY d.saga_id DESC LIMIT {}",
+        ids.union(),
+        filter.where_clause(),
         request.limit + 1
     );
-    let rows: Vec<Row> = connection.exec(select, ids.parameters()).await?;
+    let mut parameters = ids.parameters;
+    parameters.extend_from_slice(filter.values());
+    let rows: Vec<Row> = connection.exec(select, Params::Positional(parameters)).await?;
     super::cut(rows, request.limit as usize, delivery)
 }
 
-async fn has_few_waiting(connection: &mut Conn, tenant: &str) -> DbResult<bool> {
-    Ok(connection.exec_first(WAITING_OF_TENANT, (tenant,)).await?.unwrap_or(true))
+async fn subscription_has_few_waiting(connection: &mut Conn, id: SubscriptionId) -> DbResult<bool> {
+    Ok(connection.exec_first(SUBSCRIPTION_HAS_FEW_WAITING, (id.0,)).await?.unwrap_or(true))
 }
 
-fn is_open(statuses: &BTreeSet<SagaStatus>) -> bool {
-    leads_by_itself(statuses) && !statuses.contains(&SagaStatus::DeadLettered)
+async fn tenant_has_few_waiting(connection: &mut Conn, tenant: &str) -> DbResult<bool> {
+    Ok(connection.exec_first(TENANT_HAS_FEW_WAITING, (tenant,)).await?.unwrap_or(true))
 }
 
-async fn has_few_open(connection: &mut Conn) -> DbResult<bool> {
-    Ok(connection.query_first(OPEN).await?.unwrap_or(true))
+async fn few_wait(connection: &mut Conn) -> DbResult<bool> {
+    Ok(connection.query_first(FEW_WAITING).await?.unwrap_or(true))
 }
 
-/// Whether all that is asked for waits for its subscription.
-fn waits(wanted: &DeliveryFilter) -> bool {
-    let waits = |status: &SagaStatus| matches!(status, SagaStatus::Pending | SagaStatus::PendingRetry);
-    !wanted.statuses.is_empty() && wanted.statuses.iter().all(waits)
+fn is_waiting(status: SagaStatus) -> bool {
+    matches!(status, SagaStatus::Pending | SagaStatus::PendingRetry)
 }
 
-/// The subscription, if it does.
-fn waiting_subscription(wanted: &DeliveryFilter) -> Option<i64> {
-    wanted.subscription_id.filter(|_| waits(wanted)).map(|id| id.0)
-}
-
-fn add_statuses(filter: &mut Filter, wanted: &DeliveryFilter) {
-    let statuses: Vec<&str> = wanted.statuses.iter().map(|status| status.as_str()).collect();
+fn add_statuses<'a>(filter: &mut Filter, statuses: impl IntoIterator<Item = &'a SagaStatus>) {
+    let statuses: Vec<&str> = statuses.into_iter().map(|status| status.as_str()).collect();
     filter.add_any("s.status", &statuses);
 }
 
@@ -257,15 +303,10 @@ fn filter_of(scope: &TenantScope, wanted: &DeliveryFilter, ids: Range<i64>) -> F
     let mut filter = Filter::new();
     filter.add("s.id >= ", ids.start);
     filter.add("s.id < ", ids.end);
-    add_statuses(&mut filter, wanted);
+    add_statuses(&mut filter, &wanted.statuses);
     filter.add_some("s.subscription_id = ", wanted.subscription_id.map(|id| id.0));
-    filter.add_some("s.waiting_subscription_id = ", waiting_subscription(wanted));
     filter.add_some("s.event_id = ", wanted.event_id.map(|id| id.0));
-    filter.add_identifier("e.tenant = ", scope.tenant());
-    filter.add_identifier("e.event_type = ", wanted.event_type.as_deref());
-    filter.add_identifier("e.external_id = ", wanted.external_id.as_deref());
-    filter.add_identifier("e.correlation_id = ", wanted.correlation_id.as_deref());
-    filter.add_period("s.created_at", wanted.created_after, wanted.created_before);
+    wanted.add_event_to(scope, &mut filter);
     filter
 }
 

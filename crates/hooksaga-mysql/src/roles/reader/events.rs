@@ -1,6 +1,6 @@
 //! Events, and what became of them.
 
-use super::{blocks, deliveries, page};
+use super::{blocks::Listed, deliveries, page};
 use crate::{
     error::DbResult,
     roles::{
@@ -11,7 +11,8 @@ use crate::{
 };
 use hooksaga_saga::EventId;
 use hooksaga_store::{
-    BlockFilter, EventDetail, EventFilter, EventHead, ListQuery, Page, TenantScope, Unmatched,
+    BlockFilter, Conditions as _, EventDetail, EventFilter, EventHead, ListQuery, Page, TenantScope,
+    Unmatched,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{ops::Range, sync::Arc};
@@ -52,14 +53,15 @@ pub(super) async fn list(
     };
     let select = format!("{LIST}{index}");
     let read = |mut row| head(&mut row);
-    let Some(blocks) = BlockFilter::of_events(wanted) else {
+    let Some(blocks) = BlockFilter::of_events(scope, wanted) else {
         return page(&mut connection, &select, "id", &filter(0..request.top()), request, read).await;
     };
     let select_range = format!("{LIST} FORCE INDEX (PRIMARY)");
-    let listed = blocks::Listed { select: &select, select_range: &select_range, id: "id", read };
+    let (select, select_range) = (select.as_str(), select_range.as_str());
+    let listed = Listed { select, select_range, id: "id", row: read, filter, blocks: &blocks };
     match by_tenant {
-        true => blocks::page_between(&mut connection, listed, &blocks, request, filter).await,
-        false => blocks::page(&mut connection, listed, &blocks, request, filter).await,
+        true => listed.page_between(&mut connection, request).await,
+        false => listed.page(&mut connection, request).await,
     }
 }
 
@@ -73,11 +75,8 @@ fn filter_of(scope: &TenantScope, wanted: &EventFilter, ids: Range<i64>) -> Filt
     let mut filter = Filter::new();
     filter.add("id >= ", ids.start);
     filter.add("id < ", ids.end);
-    filter.add_identifier("tenant = ", scope.tenant());
-    filter.add_identifier("event_type = ", wanted.event_type.as_deref());
-    filter.add_identifier("external_id = ", wanted.external_id.as_deref());
-    filter.add_identifier("correlation_id = ", wanted.correlation_id.as_deref());
-    filter.add_period("created_at", wanted.created_after, wanted.created_before);
+    filter.add_text("tenant", scope.tenant());
+    wanted.add_to(&mut filter);
     filter
 }
 

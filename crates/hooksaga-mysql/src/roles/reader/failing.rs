@@ -1,4 +1,4 @@
-//! Endpoints that fail: from their runs of failures, never from deliveries.
+//! Endpoints that fail. This reads the counters of their runs of failures, never deliveries.
 
 use crate::{
     error::DbResult,
@@ -24,23 +24,17 @@ WHERE f.since >= '1000-01-01 00:00:00' AND s.deliverable AND s.deleted_at IS NUL
 }
 
 /// Reads the first delivery that waits.
-macro_rules! list {
-    ($name:literal, $order:literal) => {
-        concat!(
-            "/* reader.",
-            $name,
-            " */
+const LIST: &str = concat!(
+    "/* reader.failing */
 SELECT f.subscription_id, s.callback_url, f.since, CAST(f.failures AS SIGNED), f.last_error_code,
        (SELECT g.next_attempt_at FROM webhook_delivery_sagas g FORCE INDEX (idx_saga_waiting)
         WHERE g.waiting_subscription_id = f.subscription_id ORDER BY g.next_attempt_at LIMIT 1)",
-            failing!(),
-            $order
-        )
-    };
-}
+    failing!()
+);
 
-const OLDEST: &str = list!("failing", " ORDER BY f.since, f.subscription_id LIMIT ?");
-const NEWEST: &str = list!("failing_newest", " ORDER BY f.since DESC, f.subscription_id DESC LIMIT ?");
+/// The orders of the two ends.
+const OLDEST: &str = "f.since, f.subscription_id";
+const NEWEST: &str = "f.since DESC, f.subscription_id DESC";
 
 const COUNT: &str =
     concat!("/* reader.failing_count */ SELECT COUNT(*) FROM (SELECT 1", failing!(), " LIMIT ?) counted");
@@ -53,7 +47,8 @@ SELECT COUNT(*) FROM (
 pub(super) async fn list(mut connection: Conn, scope: &TenantScope, each: u32) -> DbResult<FailingEndpoints> {
     let parameters = |most: u32| (scope.tenant(), scope.tenant(), micros(FailingEndpoint::QUIET_AFTER), most);
     let mut ends = [Vec::new(), Vec::new()];
-    for (sql, end) in [OLDEST, NEWEST].into_iter().zip(&mut ends) {
+    for (order, end) in [OLDEST, NEWEST].into_iter().zip(&mut ends) {
+        let sql = format!("{LIST} ORDER BY {order} LIMIT ?");
         let rows: Vec<Row> = connection.exec(sql, parameters(each)).await?;
         *end = rows.into_iter().map(endpoint).collect::<DbResult<Vec<_>>>()?;
         if end.len() < each as usize {

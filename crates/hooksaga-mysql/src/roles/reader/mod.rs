@@ -25,7 +25,7 @@ use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
     DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoints, Inventory,
     ListQuery, LivingWorker, Page, PageRequest, QueryQueue, QueueGauges, ReaderStore, Redrive, Stats,
-    StoreResult, Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope,
+    StoreResult, Subscription, SubscriptionDetail, SubscriptionFilter, TenantGauges, TenantScope,
     migration::{check_released, check_usable},
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
@@ -162,6 +162,10 @@ impl ReaderStore for ReaderSql {
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {
         self.query(&self.watch, stats::gauges).await
+    }
+
+    async fn tenant_gauges(&self, tenant: &str) -> StoreResult<TenantGauges> {
+        self.list(|connection| stats::tenant_gauges(connection, tenant)).await
     }
 
     async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats> {

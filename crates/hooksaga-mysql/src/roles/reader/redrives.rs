@@ -3,13 +3,10 @@
 use super::page;
 use crate::{
     error::DbResult,
-    roles::{
-        filter::Filter,
-        redrive::{redrive, redrive_columns},
-    },
+    roles::{filter::Filter, redrive::redrive},
 };
 use hooksaga_saga::RedriveId;
-use hooksaga_store::{Page, PageRequest, Redrive, TenantScope};
+use hooksaga_store::{Page, PageRequest, Redrive, TenantScope, redrive_columns};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
 const LIST: &str = concat!("/* reader.redrives */ SELECT ", redrive_columns!(), " FROM redrives");
@@ -21,9 +18,7 @@ pub(super) async fn list(
     scope: &TenantScope,
     request: PageRequest,
 ) -> DbResult<Page<Redrive>> {
-    let mut filter = Filter::new();
-    filter.add_some("id < ", request.before);
-    filter.add_identifier("tenant = ", scope.tenant());
+    let filter = Filter::of_page(scope, request);
     page(&mut connection, LIST, "id", &filter, request, |mut row| redrive(&mut row)).await
 }
 

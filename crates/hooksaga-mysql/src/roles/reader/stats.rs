@@ -7,13 +7,11 @@ use crate::{
     time::{SqlTime, micros},
 };
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{
-    Gauges, LivingWorker, QueueGauges, Stats, TenantGauges, TenantScope, WORKER_GONE_AFTER,
-};
+use hooksaga_store::{LivingWorker, QueueGauges, Stats, TenantGauges, TenantScope, WORKER_GONE_AFTER};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
-/// Counts come from the ranges of indexes that hold only what is open: finished rows cost nothing. What is held, and
-/// what has been due for longest, is looked up per subscription, by those indexes.
+/// Counts come from the ranges of indexes that hold only what is open: finished rows cost nothing. What is held is looked
+/// up per subscription, by those indexes.
 pub(crate) const GAUGES: &str = "/* reader.gauges */
 SELECT
     (SELECT COUNT(*) FROM unrouted_events),
@@ -40,11 +38,14 @@ SELECT
     (SELECT COUNT(*) FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
      WHERE leased_until >= '1000-01-01 00:00:00'),
     (SELECT COUNT(*) FROM finished_jobs),
-    (SELECT COUNT(*) FROM pending_dead_letters),
-    (SELECT MIN((SELECT MIN(w.next_attempt_at) FROM webhook_delivery_sagas w FORCE INDEX (idx_saga_waiting)
-                 WHERE w.waiting_subscription_id = sub.id))
-     FROM subscriptions sub WHERE sub.deliverable),
-    UTC_TIMESTAMP(6)";
+    (SELECT COUNT(*) FROM pending_dead_letters)";
+
+/// The earliest saga of each subscription is one look.
+pub(crate) const OLDEST_DUE: &str = "/* reader.oldest_due */
+SELECT UTC_TIMESTAMP(6),
+       MIN((SELECT MIN(w.next_attempt_at) FROM webhook_delivery_sagas w FORCE INDEX (idx_saga_waiting)
+            WHERE w.waiting_subscription_id = sub.id))
+FROM subscriptions sub WHERE sub.deliverable";
 
 /// One tenant's: what waits, from its own subscriptions, counted up to twice [`TenantGauges::MOST`] in all; and open jobs,
 /// of which there are never more than the workers can do, with those of paused subscriptions.
@@ -71,7 +72,7 @@ FROM (SELECT sub.deliverable FROM (
       ) open STRAIGHT_JOIN subscriptions sub FORCE INDEX (PRIMARY) ON sub.id = open.subscription_id
       WHERE sub.tenant = ? LIMIT 10000) o";
 
-const TENANT_OLDEST: &str = "/* reader.tenant_oldest */
+const TENANT_OLDEST_DUE: &str = "/* reader.tenant_oldest_due */
 SELECT UTC_TIMESTAMP(6),
        MIN((SELECT MIN(w.next_attempt_at) FROM webhook_delivery_sagas w FORCE INDEX (idx_saga_waiting)
             WHERE w.waiting_subscription_id = sub.id))
@@ -82,7 +83,11 @@ SELECT id, slots, version, started_at, seen_at FROM workers
 WHERE ABS(TIMESTAMPDIFF(MICROSECOND, seen_at, UTC_TIMESTAMP(6))) <= ? ORDER BY started_at, id LIMIT 1000";
 
 pub(super) async fn gauges(mut connection: Conn) -> DbResult<QueueGauges> {
-    Ok(read(&mut connection).await?.1)
+    let row: Option<Row> = connection.exec_first(GAUGES, ()).await?;
+    let mut row = row.ok_or_else(|| DbError::unreadable("no gauges"))?;
+    let mut gauges = QueueGauges::of_columns(|column| DbResult::Ok(count(take(&mut row, column)?)))?;
+    gauges.oldest_due_age_micros = oldest_due(&mut connection, None).await?.1;
+    Ok(gauges)
 }
 
 pub(super) async fn workers(mut connection: Conn) -> DbResult<Vec<LivingWorker>> {
@@ -101,59 +106,39 @@ pub(super) async fn workers(mut connection: Conn) -> DbResult<Vec<LivingWorker>>
 }
 
 pub(super) async fn stats(mut connection: Conn, scope: &TenantScope) -> DbResult<Stats> {
-    let (now, gauges) = any_gauges(&mut connection, scope).await?;
+    let (now, oldest_due_age_micros) = oldest_due(&mut connection, scope.tenant()).await?;
     let (minutes, subscriptions) = counts::read(&mut connection, scope.tenant()).await?;
-    Ok(Stats { now, gauges, minutes, subscriptions })
+    Ok(Stats { now, oldest_due_age_micros, minutes, subscriptions })
 }
 
 pub(super) async fn in_all(mut connection: Conn, scope: &TenantScope) -> DbResult<Stats> {
-    let (now, gauges) = any_gauges(&mut connection, scope).await?;
+    let (now, oldest_due_age_micros) = oldest_due(&mut connection, scope.tenant()).await?;
     let (minutes, _) = counts::by_minute(&mut connection, scope.tenant()).await?;
-    Ok(Stats { now, gauges, minutes, subscriptions: Vec::new() })
+    Ok(Stats { now, oldest_due_age_micros, minutes, subscriptions: Vec::new() })
 }
 
-async fn any_gauges(connection: &mut Conn, scope: &TenantScope) -> DbResult<(Timestamp, Gauges)> {
-    Ok(match scope.tenant() {
-        None => {
-            let (now, gauges) = read(connection).await?;
-            (now, Gauges::Server(gauges))
-        }
-        Some(tenant) => {
-            let (now, gauges) = read_tenant(connection, tenant).await?;
-            (now, Gauges::Tenant(gauges))
-        }
-    })
-}
-
-async fn read_tenant(connection: &mut Conn, tenant: &str) -> DbResult<(Timestamp, TenantGauges)> {
+pub(super) async fn tenant_gauges(mut connection: Conn, tenant: &str) -> DbResult<TenantGauges> {
     let missing = || DbError::unreadable("no gauges");
     let waiting: Option<(i64, i64, i64)> = connection.exec_first(TENANT_WAITING, (tenant,)).await?;
     let (pending, pending_retry, held_waiting) = waiting.ok_or_else(missing)?;
     let open: Option<(i64, i64)> = connection.exec_first(TENANT_OPEN, (tenant,)).await?;
     let (open, held_open) = open.ok_or_else(missing)?;
-    let oldest: Option<(SqlTime, Option<SqlTime>)> = connection.exec_first(TENANT_OLDEST, (tenant,)).await?;
-    let (SqlTime(now), oldest) = oldest.ok_or_else(missing)?;
     let bounded = |number: i64| count(number).min(TenantGauges::MOST.into());
-    let gauges = TenantGauges {
+    Ok(TenantGauges {
         pending_sagas: bounded(pending),
         pending_retry_sagas: bounded(pending_retry),
         in_progress_sagas: bounded(open),
         held_sagas: bounded(held_waiting + held_open),
-        oldest_due_age_micros: age(now, oldest),
+    })
+}
+
+/// The time, and for how long the oldest saga that could run has been due: 0 if it is yet to come.
+async fn oldest_due(connection: &mut Conn, tenant: Option<&str>) -> DbResult<(Timestamp, u64)> {
+    let row: Option<(SqlTime, Option<SqlTime>)> = match tenant {
+        None => connection.exec_first(OLDEST_DUE, ()).await?,
+        Some(tenant) => connection.exec_first(TENANT_OLDEST_DUE, (tenant,)).await?,
     };
-    Ok((now, gauges))
-}
-
-/// How long ago that was; 0 for what is to come.
-fn age(now: Timestamp, oldest: Option<SqlTime>) -> u64 {
-    oldest.map_or(0, |oldest| u64::try_from(now.since(oldest.0).as_micros()).unwrap_or(u64::MAX))
-}
-
-async fn read(connection: &mut Conn) -> DbResult<(Timestamp, QueueGauges)> {
-    let row: Option<Row> = connection.exec_first(GAUGES, ()).await?;
-    let mut row = row.ok_or_else(|| DbError::unreadable("no gauges"))?;
-    let mut gauges = QueueGauges::of_columns(|column| DbResult::Ok(count(take(&mut row, column)?)))?;
-    let now = take::<SqlTime>(&mut row, 9)?.0;
-    gauges.oldest_due_age_micros = age(now, take(&mut row, 8)?);
-    Ok((now, gauges))
+    let (SqlTime(now), oldest) = row.ok_or_else(|| DbError::unreadable("no time"))?;
+    let age = |oldest: SqlTime| u64::try_from(now.since(oldest.0).as_micros()).unwrap_or(u64::MAX);
+    Ok((now, oldest.map_or(0, age)))
 }

@@ -10,7 +10,7 @@ use crate::{
     },
 };
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{ListQuery, Page, Subscription, SubscriptionFilter, TenantScope};
+use hooksaga_store::{Conditions as _, ListQuery, Page, Subscription, SubscriptionFilter, TenantScope};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
 const SELECT: &str = concat!("/* reader.subscriptions */ SELECT ", subscription_columns!(), " FROM ");
@@ -35,23 +35,17 @@ pub(super) async fn list(
     wanted: ListQuery<'_, SubscriptionFilter>,
 ) -> DbResult<Page<Subscription>> {
     let ListQuery { scope, filter: wanted, page: request } = wanted;
-    let mut filter = Filter::new();
-    filter.add_some("id < ", request.before);
-    filter.add_identifier("tenant = ", scope.tenant());
+    let mut filter = Filter::of_page(scope, request);
     let from = match &wanted.event_type {
         Some(topic) => {
-            filter.add_identifier("i.topic = ", Some(topic.as_str()));
-            filter.add_identifier("i.topic_tenant = ", scope.tenant());
+            filter.add_text("i.topic", Some(topic));
+            filter.add_text("i.topic_tenant", scope.tenant());
             WITH_TOPIC
         }
         None => "subscriptions",
     };
-    filter.add_identifier("callback_url = ", wanted.callback_url.as_deref());
-    filter.add_some("active = ", wanted.active);
-    filter.add_some("verified = ", wanted.verified);
-    filter.add_some("(disabled_reason IS NOT NULL) = ", wanted.disabled);
-    filter.add_period("disabled_at", wanted.disabled_after, None);
-    filter.add_fixed("deleted_at IS NULL");
+    filter.add_flag("active", wanted.active);
+    wanted.add_to(&mut filter);
     page(&mut connection, &format!("{SELECT}{from}"), "id", &filter, request, subscription).await
 }
 

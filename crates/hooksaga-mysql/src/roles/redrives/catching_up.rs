@@ -1,6 +1,9 @@
 //! Catching up: the events that a subscription missed before it was verified.
 
-use super::missed_events::{self, scan};
+use super::{
+    ended,
+    missed_events::{self, scan},
+};
 use crate::{
     error::DbResult,
     roles::rows::take,
@@ -8,7 +11,7 @@ use crate::{
 };
 use hooksaga_saga::{SubscriptionId, furthest_catch_up};
 use hooksaga_store::{CatchUp, CatchUpTurn, RedriveStatus, RedriveStep, StepLimits, StepOf};
-use mysql_async::{Conn, Row, TxOpts, prelude::Queryable as _};
+use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::time::Duration;
 
 /// Before a transaction is begun: an idle pass is this one statement.
@@ -48,24 +51,29 @@ UPDATE catch_ups SET next_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND WHERE i
 
 pub(crate) const FORGET: &str = "/* redrives.forget_catch_up */ DELETE FROM catch_ups WHERE id = ?";
 
-pub(super) async fn step(
+pub(super) async fn advance(
     mut connection: Conn,
     limits: StepLimits,
     window: Option<Duration>,
 ) -> DbResult<Option<RedriveStep>> {
-    let furthest = (micros(furthest_catch_up()),);
-    if connection.exec_first(PEEK, furthest).await? == Some(false) {
+    if connection.exec_first(PEEK, (micros(furthest_catch_up()),)).await? == Some(false) {
         return Ok(None);
     }
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    let step = step(&mut transaction, limits, window).await;
+    ended(transaction, step).await
+}
+
+async fn step(
+    transaction: &mut Transaction<'_>,
+    limits: StepLimits,
+    window: Option<Duration>,
+) -> DbResult<Option<RedriveStep>> {
     let mut row: Option<Row> = transaction.exec_first(NEXT, ()).await?;
     if row.is_none() {
-        row = transaction.exec_first(NEXT_STRANDED, furthest).await?;
+        row = transaction.exec_first(NEXT_STRANDED, (micros(furthest_catch_up()),)).await?;
     }
-    let Some(mut row) = row else {
-        transaction.rollback().await?;
-        return Ok(None);
-    };
+    let Some(mut row) = row else { return Ok(None) };
     let row = &mut row;
     let id: i64 = take(row, 0)?;
     let subscription = SubscriptionId(take(row, 1)?);
@@ -79,13 +87,13 @@ pub(super) async fn step(
     let mut step = RedriveStep::nothing(StepOf::CatchUp(subscription));
     // How it goes on, and when; `None`: not at all.
     let mut onward = None;
-    let recipient = missed_events::read(&mut transaction, subscription).await?;
+    let recipient = missed_events::read(transaction, subscription).await?;
     let is_what = recipient.as_ref().map(|recipient| (recipient.active, recipient.verified));
     let turn = CatchUpTurn::decide(is_what, (standing.since, standing.until), window, now);
     match (turn, recipient) {
         (CatchUpTurn::Scan { oldest }, Some(recipient)) => {
             let span = standing.span(oldest, now);
-            let (missed, sagas) = scan(&mut transaction, &recipient, span, now, limits).await?;
+            let (missed, sagas) = scan(transaction, &recipient, span, now, limits).await?;
             onward = standing.onward(span, &missed.chosen).map(|standing| (standing, Duration::ZERO));
             step.take_over(sagas, &missed.chosen);
         }
@@ -99,6 +107,5 @@ pub(super) async fn step(
         }
         None => transaction.exec_drop(FORGET, (id,)).await?,
     }
-    transaction.commit().await?;
     Ok(Some(step))
 }

@@ -1,4 +1,4 @@
-//! A scan of the events of a time, in the order of their creation: which of them a subscription has no saga of.
+//! Scans the events of a period, in the order of their creation, for those that a subscription has no saga of.
 
 use crate::{
     error::{DbError, DbResult},

@@ -12,7 +12,7 @@ use crate::{
     roles::{
         dead_letters::requeue::{examine, insert},
         event_locks,
-        redrive::{redrive, redrive_columns, work},
+        redrive::{redrive, work},
         rows::{count, parsed, rows, take},
     },
     time::{SqlTime, micros},
@@ -22,7 +22,7 @@ use hooksaga_saga::{Chosen, DeadLetterId, EventId, Fate, RedriveId, choose, furt
 use hooksaga_store::{
     CancelOutcome, EventSpan, LetterWindow, NOT_DELIVERABLE, NewRedrive, Recipient, Redrive, RedriveColumns,
     RedriveStatus, RedriveStep, RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome,
-    StepLimits, StepOf, StoreResult, TenantScope,
+    StepLimits, StepOf, StoreResult, TenantScope, redrive_columns,
 };
 use missed_events::scan;
 use mysql_async::{Conn, Params, Row, Transaction, TxOpts, Value, prelude::Queryable as _};
@@ -105,7 +105,7 @@ impl RedriveStore for RedrivesSql {
         limits: StepLimits,
         window: Option<Duration>,
     ) -> StoreResult<Option<RedriveStep>> {
-        self.0.run_inserting(|connection| catching_up::step(connection, limits, window)).await
+        self.0.run_inserting(|connection| catching_up::advance(connection, limits, window)).await
     }
 
     async fn put_off_catch_up(&self, wait: Duration) -> StoreResult<()> {
@@ -214,15 +214,17 @@ async fn advance(mut connection: Conn, limits: StepLimits) -> DbResult<Option<Re
         return Ok(None);
     }
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    let step = step(&mut transaction, limits).await;
+    ended(transaction, step).await
+}
+
+async fn step(transaction: &mut Transaction<'_>, limits: StepLimits) -> DbResult<Option<RedriveStep>> {
     let row: Option<Row> = transaction.exec_first(NEXT, ()).await?;
-    let Some(mut row) = row else {
-        transaction.rollback().await?;
-        return Ok(None);
-    };
+    let Some(mut row) = row else { return Ok(None) };
     let row = &mut row;
     let id = RedriveId(take(row, 0)?);
     let tenant: Option<String> = take(row, 1)?;
-    let work: RedriveWork = work(row, 2)?.into();
+    let work = work(row, 2)?;
     let mut after_at: Option<SqlTime> = take(row, 8)?;
     let mut after_id: i64 = take(row, 9)?;
     let now = take::<SqlTime>(row, 10)?.0;
@@ -235,17 +237,17 @@ async fn advance(mut connection: Conn, limits: StepLimits) -> DbResult<Option<Re
                 None => TenantScope::All,
             };
             let window = LetterWindow::of_redrive(&filter, after_id, limits);
-            let (chosen, sagas) = letters(&mut transaction, &scope, window, limits.create).await?;
+            let (chosen, sagas) = letters(transaction, &scope, window, limits.create).await?;
             after_id = chosen.reached.map_or(after_id, |letter| letter.0);
             step.take_over(sagas, &chosen);
         }
         RedriveWork::Events { subscription_id, since, until } => {
-            let recipient = missed_events::read(&mut transaction, subscription_id).await?;
+            let recipient = missed_events::read(transaction, subscription_id).await?;
             match recipient.filter(Recipient::is_deliverable) {
                 Some(recipient) => {
                     let after = (after_at.map_or(since, |time| time.0), EventId(after_id));
                     let span = EventSpan { after, until: until.unwrap_or(now) };
-                    let (missed, sagas) = scan(&mut transaction, &recipient, span, now, limits).await?;
+                    let (missed, sagas) = scan(transaction, &recipient, span, now, limits).await?;
                     if let Some((at, id)) = missed.chosen.reached {
                         (after_at, after_id) = (Some(SqlTime(at)), id.0);
                     }
@@ -261,8 +263,23 @@ async fn advance(mut connection: Conn, limits: StepLimits) -> DbResult<Option<Re
     if transaction.affected_rows() == 0 {
         return Err(DbError::unreadable("a redrive that is locked and cannot be seen"));
     }
-    transaction.commit().await?;
     Ok(Some(step))
+}
+
+/// Commits a step that succeeded. One that failed is rolled back before its error is returned, not some time after it: the
+/// row that it had locked must be the first free one when it is put off, or another one would be.
+async fn ended<T>(transaction: Transaction<'_>, step: DbResult<T>) -> DbResult<T> {
+    match step {
+        Ok(step) => {
+            transaction.commit().await?;
+            Ok(step)
+        }
+        Err(error) => {
+            // Where this fails, too, the connection is closed, and the server rolls back.
+            let _ = transaction.rollback().await;
+            Err(error)
+        }
+    }
 }
 
 /// Examines the next letters, and requeues those that can be.

@@ -24,8 +24,8 @@ use async_trait::async_trait;
 use candidates::{Candidate, Candidates, QueuedEvent};
 use hooksaga_saga::{EventId, EventType, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Examined, LargeEvent, MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore,
-    SmallLimits, StoreResult, Unmatched,
+    Examined, LargeEvent, ListedLimits, MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga,
+    RouterStore, SmallLimits, StoreResult, Unmatched,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{
@@ -131,22 +131,13 @@ impl RouterStore for RouterSql {
         self.0.run(read).await
     }
 
-    async fn route_small(
-        &self,
-        events: &[EventId],
-        limits: SmallLimits,
-        default_limit: u32,
-    ) -> StoreResult<Examined> {
-        self.pass(Taken::Listed(events), Bound::Small(limits), default_limit).await
+    async fn route_small(&self, events: &[EventId], limits: SmallLimits) -> StoreResult<Examined> {
+        self.pass(Taken::Listed(events), Bound::Small(limits), limits.default_limit).await
     }
 
-    async fn route_listed(
-        &self,
-        events: &[EventId],
-        sagas: u32,
-        default_limit: u32,
-    ) -> StoreResult<RouteBatch> {
-        let routed = self.pass(Taken::Listed(events), Bound::Together(sagas.max(1)), default_limit).await?;
+    async fn route_listed(&self, events: &[EventId], limits: ListedLimits) -> StoreResult<RouteBatch> {
+        let bound = Bound::Together(limits.sagas.max(1));
+        let routed = self.pass(Taken::Listed(events), bound, limits.default_limit).await?;
         Ok(RouteBatch { events: routed.routed })
     }
 }

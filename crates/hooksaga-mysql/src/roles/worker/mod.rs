@@ -15,9 +15,9 @@ use crate::{
 };
 use async_trait::async_trait;
 use claim::{Claimed, Way};
-use hooksaga_saga::JobId;
+use hooksaga_saga::{JobId, Lead};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Started, Starting, StoreResult, WorkerBeat,
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Starting, Starts, StoreResult, WorkerBeat,
     WorkerStore,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
@@ -78,8 +78,8 @@ impl WorkerStore for WorkerSql {
             .await
     }
 
-    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
-        self.pool.run_inserting(|connection| starting::start_limited(connection, starting)).await
+    async fn start_limited(&self, starting: &[Starting], lead: Lead) -> StoreResult<Starts> {
+        self.pool.run_inserting(|connection| starting::start_limited(connection, starting, lead)).await
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {

@@ -4,22 +4,25 @@ use crate::{
     error::DbResult,
     roles::rate_limits::{Buckets, START},
 };
-use hooksaga_saga::{Gate, Passage};
-use hooksaga_store::{Started, Starting};
+use hooksaga_saga::Lead;
+use hooksaga_store::{Starting, Starts};
 use mysql_async::{Conn, TxOpts};
 
-pub(super) async fn start_limited(mut connection: Conn, starting: &[Starting]) -> DbResult<Vec<Started>> {
+pub(super) async fn start_limited(
+    mut connection: Conn,
+    starting: &[Starting],
+    lead: Lead,
+) -> DbResult<Starts> {
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
     let ids = starting.iter().map(|one| one.subscription_id);
     let buckets = Buckets::lock(&mut transaction, START, ids).await?;
-    let mut started = Vec::with_capacity(starting.len());
+    let clock = buckets.clock;
+    let mut reserved = Vec::with_capacity(starting.len());
     for Starting { subscription_id, limit, jobs } in starting.iter().copied() {
-        let full_at = buckets.full_at(subscription_id);
-        let Passage { passed, full_at } = limit.pass(Gate::Start, full_at, jobs, buckets.now);
-        buckets.store(&mut transaction, subscription_id, full_at).await?;
-        let wait = limit.wait(Gate::Start, Some(full_at), 1, buckets.now);
-        started.push(Started { subscription_id, jobs: passed, wait });
+        let one = limit.reserve(buckets.full_at(subscription_id), jobs, clock.time, lead);
+        buckets.store(&mut transaction, subscription_id, one.full_at).await?;
+        reserved.push(one);
     }
     transaction.commit().await?;
-    Ok(started)
+    Ok(Starts { clock, reserved })
 }

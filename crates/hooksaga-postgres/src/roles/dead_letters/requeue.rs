@@ -6,7 +6,7 @@ use crate::{
     time::SqlTime,
 };
 use deadpool_postgres::{Client, GenericClient, Transaction};
-use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId};
+use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, Saga, SagaId, SubscriptionId};
 use hooksaga_store::{
     DeadLetterFilter, Ended, EndedDelivery, FoundSaga, LetterWindow, NextSaga, RequeueStep, RequeuedBatch,
     RequeuedSaga, ResendOutcome, SendAgain, SendTest, StoreError, TenantScope, TestOutcome,
@@ -274,11 +274,12 @@ pub(crate) async fn examine(
 
 /// Whether a row of [`LETTER`] is what the filter asks for.
 fn is_wanted(row: &Row, scope: &TenantScope, wanted: &DeadLetterFilter) -> DbResult<bool> {
-    let (event_type, code): (&str, &str) = (row.try_get(14)?, row.try_get(15)?);
+    let event_type: &str = row.try_get(14)?;
+    let code = ErrorCode::from_stored(row.try_get(15)?);
     let created_at = row.try_get::<_, SqlTime>(16)?.0;
     Ok(scope.includes(row.try_get(10)?)
-        && wanted.event_type.as_deref().is_none_or(|wanted| wanted == event_type)
-        && scope.matches_code(wanted.final_error_code.as_deref(), code)
+        && wanted.event_type.as_ref().is_none_or(|wanted| wanted.as_str() == event_type)
+        && scope.matches_code(wanted.final_error_code.as_ref(), &code)
         && wanted.created_after.is_none_or(|after| created_at >= after)
         && wanted.created_before.is_none_or(|before| created_at < before))
 }

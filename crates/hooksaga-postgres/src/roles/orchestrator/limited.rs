@@ -10,7 +10,7 @@ use crate::{
     time::SqlTime,
 };
 use deadpool_postgres::Client;
-use hooksaga_saga::{Gate, RateLimit, SubscriptionId, Timestamp};
+use hooksaga_saga::{RateLimit, SubscriptionId, Timestamp};
 use hooksaga_store::Limited;
 use std::collections::HashMap;
 
@@ -33,12 +33,13 @@ pub(super) async fn create_jobs(
     // One that has lost its limit meanwhile gets its jobs in the next pass.
     let ids: Vec<i64> = limits.iter().map(|(id, _)| *id).collect();
     let buckets = Buckets::lock(&transaction, ADMISSION, &ids).await?;
+    let now = buckets.clock.time;
     let jobs: Vec<i64> = limits
         .iter()
         .map(|(id, limit)| {
             let wanted = u32::try_from(wanted.get(id).copied().unwrap_or(0)).unwrap_or(0);
             let full_at = buckets.full_at(SubscriptionId(*id));
-            bigint(limit.pass(Gate::Admission, full_at, wanted, buckets.now).passed)
+            bigint(limit.pass(full_at, wanted, now).passed)
         })
         .collect();
     let since = vec![SqlTime(Timestamp::from_micros(i64::MIN)); ids.len()];
@@ -56,12 +57,12 @@ pub(super) async fn create_jobs(
         let subscription_id = SubscriptionId(id);
         let (found, new) = counts.get(&id).copied().unwrap_or_default();
         let mut full_at = buckets.full_at(subscription_id);
-        if let Some(after) = limit.to_store(Gate::Admission, full_at, new, buckets.now) {
+        if let Some(after) = limit.to_store(full_at, new, now) {
             stored.push((subscription_id, after));
             full_at = Some(after);
         }
         if jobs < wanted.get(&id).copied().unwrap_or(0) && i64::from(found) >= jobs {
-            let wait = limit.wait(Gate::Admission, full_at, limit.batch(), buckets.now);
+            let wait = limit.wait(full_at, limit.batch(), now);
             limited.push(Limited { subscription_id, wait });
         }
     }

@@ -14,10 +14,7 @@ pub(super) async fn list(client: &Client, wanted: ListQuery<'_, AuditFilter>) ->
     let ListQuery { scope, filter: wanted, page: request } = wanted;
     let mut filter = Filter::new();
     filter.add_some("a.id < ", request.before);
-    filter.add_scope("a.tenant = ", scope);
-    filter.add_some("a.action = ", wanted.action.clone());
-    filter.add_some("a.target = ", wanted.target.clone());
-    filter.add_period("a.at", wanted.created_after, wanted.created_before);
+    wanted.add_to(scope, &mut filter);
     page(client, SELECT, "a.id", &filter, request, record).await
 }
 

@@ -1,17 +1,12 @@
 //! Pages of a list by its coarse index: the newest rows, which are not indexed yet, then block by block.
 
-use super::rows_of;
-use crate::{
-    error::{DbError, DbResult},
-    roles::filter::Filter,
-    time::SqlTime,
-};
+use super::{cut, rows_of};
+use crate::{error::DbResult, roles::filter::Filter, time::SqlTime};
 use deadpool_postgres::Client;
 use hooksaga_store::{
-    BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageRequest, PagerStep, QUERY_LIMIT, StoreError,
-    ranges_between,
+    BLOCKS_AT_ONCE, BlockFilter, BlockPager, Conditions as _, Page, PageRequest, PagerStep,
 };
-use std::{ops::Range, time::Instant};
+use std::ops::Range;
 use tokio_postgres::Row;
 
 const PROGRESS: &str = "/* reader.list_progress */ SELECT below FROM list_progress WHERE list = $1";
@@ -25,69 +20,51 @@ SELECT below,
      ORDER BY block DESC LIMIT 1)
 FROM list_progress WHERE list = $1";
 
-/// What is listed.
-pub(super) struct Listed<'a, T> {
+/// A list whose filter can be answered by blocks.
+pub(super) struct Listed<'a, T, F> {
     pub(super) select: &'a str,
     /// The column of the ids, with its table.
     pub(super) id: &'a str,
-    pub(super) read: fn(&Row) -> DbResult<T>,
+    pub(super) row: fn(&Row) -> DbResult<T>,
+    /// What is asked for, of a range of ids.
+    pub(super) filter: F,
+    pub(super) blocks: &'a BlockFilter,
 }
 
-/// One page of the rows in `filter`, which is queried for one range of ids at a time.
-pub(super) async fn page<T>(
-    client: &Client,
-    listed: Listed<'_, T>,
-    blocks: &BlockFilter,
-    request: PageRequest,
-    filter: impl Fn(Range<i64>) -> Filter,
-) -> DbResult<Page<T>> {
-    let begun = Instant::now();
-    let statement = client.prepare_cached(PROGRESS).await?;
-    let indexed: i64 = client.query_one(&statement, &[&blocks.list.number()]).await?.try_get(0)?;
-    let (mut pager, mut rows) = (BlockPager::new(indexed, request), Vec::new());
-    while let Some(step) = pager.step() {
-        if begun.elapsed() > QUERY_LIMIT {
-            return Err(DbError::Store(StoreError::TooSlow("too many blocks".to_owned())));
-        }
-        match step {
-            PagerStep::Newest(ids, most) | PagerStep::Rows(ids, most) => {
-                let filter = filter(ids);
-                let found = rows_of(client, listed.select, listed.id, &filter, most).await?;
-                pager.found_rows(found.len());
-                rows.extend(found);
+impl<T, F: Fn(Range<i64>) -> Filter + Sync> Listed<'_, T, F> {
+    /// One page, block by block.
+    pub(super) async fn page(&self, client: &Client, request: PageRequest) -> DbResult<Page<T>> {
+        let statement = client.prepare_cached(PROGRESS).await?;
+        let indexed = client.query_one(&statement, &[&self.blocks.list.number()]).await?.try_get(0)?;
+        self.read(client, BlockPager::new(indexed, request)).await
+    }
+
+    /// A page of a list whose filter has an index of its own.
+    pub(super) async fn page_between(&self, client: &Client, request: PageRequest) -> DbResult<Page<T>> {
+        let BlockFilter { list, created_after, created_before, .. } = self.blocks;
+        let statement = client.prepare_cached(BETWEEN).await?;
+        let (after, before) = (created_after.map(SqlTime), created_before.map(SqlTime));
+        let row = client.query_one(&statement, &[&list.number(), &after, &before]).await?;
+        let ends = (row.try_get(1)?, row.try_get(2)?);
+        self.read(client, BlockPager::between(row.try_get(0)?, ends, request)).await
+    }
+
+    async fn read(&self, client: &Client, mut pager: BlockPager) -> DbResult<Page<T>> {
+        let mut rows = Vec::new();
+        while let Some(step) = pager.step()? {
+            match step {
+                PagerStep::Span(ids, most) | PagerStep::Rows(ids, most) => {
+                    let found = rows_of(client, self.select, self.id, &(self.filter)(ids), most).await?;
+                    pager.found_rows(found.len());
+                    rows.extend(found);
+                }
+                PagerStep::Blocks(next) => {
+                    pager.found_blocks(&next_blocks(client, self.blocks, next).await?);
+                }
             }
-            PagerStep::Blocks(next) => pager.found_blocks(&next_blocks(client, blocks, next).await?),
         }
+        cut(&rows, pager.limit(), self.row)
     }
-    super::cut(&rows, request.limit as usize, listed.read)
-}
-
-/// A page of a list whose filter has an index of its own: it reads no block, but the ids of those that can hold
-/// something of the times.
-pub(super) async fn page_between<T>(
-    client: &Client,
-    listed: Listed<'_, T>,
-    blocks: &BlockFilter,
-    request: PageRequest,
-    filter: impl Fn(Range<i64>) -> Filter,
-) -> DbResult<Page<T>> {
-    let (most, mut rows) = (request.limit as usize + 1, Vec::new());
-    for ids in id_ranges(client, blocks, request.top()).await? {
-        if rows.len() < most && !ids.is_empty() {
-            rows.extend(rows_of(client, listed.select, listed.id, &filter(ids), most - rows.len()).await?);
-        }
-    }
-    super::cut(&rows, request.limit as usize, listed.read)
-}
-
-/// Ids below `top` that rows of the times can have ([`ranges_between`]).
-async fn id_ranges(client: &Client, wanted: &BlockFilter, top: i64) -> DbResult<[Range<i64>; 2]> {
-    let statement = client.prepare_cached(BETWEEN).await?;
-    let (after, before) = (wanted.created_after.map(SqlTime), wanted.created_before.map(SqlTime));
-    let row = client.query_one(&statement, &[&wanted.list.number(), &after, &before]).await?;
-    let (below, first, last): (i64, Option<i64>, Option<i64>) =
-        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    Ok(ranges_between(top, below, first, last))
 }
 
 /// Blocks before `next`, newest first, that hold all that the filter asks for.

@@ -8,7 +8,9 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
-use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, ListQuery, Page, TenantScope};
+use hooksaga_store::{
+    Conditions as _, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, ListQuery, Page, TenantScope,
+};
 use std::sync::Arc;
 use tokio_postgres::Row;
 
@@ -44,9 +46,9 @@ pub(crate) fn page_of(wanted: ListQuery<'_, DeadLetterFilter>) -> (String, Filte
     let (condition, order) = filter.range("h.letter_id", leading.as_ref(), 0..request.top());
     filter.add_fixed(&condition);
     let leads = |column: &str| leading.as_ref().is_some_and(|(leads, _)| *leads == column);
-    filter.add_some("h.tenant = ", scope.tenant().filter(|_| !leads("h.tenant")).map(str::to_owned));
-    filter.add_some("h.event_type = ", wanted.event_type.clone().filter(|_| !leads("h.event_type")));
-    filter.add_some("h.final_error_code = ", wanted.final_error_code.clone());
+    filter.add_text("h.tenant", scope.tenant().filter(|_| !leads("h.tenant")));
+    filter.add_text("h.event_type", wanted.event_type.as_ref().filter(|_| !leads("h.event_type")));
+    filter.add_text("h.final_error_code", wanted.final_error_code.as_ref());
     filter.add_period("h.created_at", wanted.created_after, wanted.created_before);
     filter.add_some("h.requeued = ", wanted.requeued.filter(|_| !leads("h.requeued")));
     let most = filter.number(i64::from(request.limit) + 1);
@@ -66,7 +68,7 @@ fn leading(
     match (wanted.subscription_id, scope.tenant(), &wanted.event_type, wanted.requeued) {
         (Some(id), ..) => Some(("h.subscription_id", filter.number(id.0))),
         (None, Some(tenant), ..) => Some(("h.tenant", filter.number(tenant.to_owned()))),
-        (None, None, Some(event_type), _) => Some(("h.event_type", filter.number(event_type.clone()))),
+        (None, None, Some(event_type), _) => Some(("h.event_type", filter.number(event_type.to_string()))),
         (None, None, None, Some(requeued)) if is_alone(wanted) => {
             Some(("h.requeued", filter.number(requeued)))
         }

@@ -1,6 +1,6 @@
 //! Deliveries and their attempts.
 
-use super::{blocks, page};
+use super::{blocks::Listed, page};
 use crate::{
     error::DbResult,
     roles::{
@@ -12,7 +12,8 @@ use crate::{
 use deadpool_postgres::Client;
 use hooksaga_saga::{ErrorCode, EventId, JobId, SagaId, SagaStatus, SubscriptionId};
 use hooksaga_store::{
-    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, ListQuery, Page, TenantScope,
+    Attempt, BlockFilter, Conditions as _, Delivery, DeliveryDetail, DeliveryFilter, ListQuery, Page,
+    TenantScope,
 };
 use std::{collections::BTreeSet, ops::Range};
 use tokio_postgres::Row;
@@ -58,7 +59,7 @@ pub(super) async fn list(client: &Client, wanted: ListQuery<'_, DeliveryFilter>)
     if let (Some(tenant), Some(id)) = (scope.tenant(), wanted.subscription_id) {
         let statement = client.prepare_cached(OWN_SUBSCRIPTION).await?;
         if client.query_opt(&statement, &[&id.0, &tenant]).await?.is_none() {
-            return Ok(Page { items: Vec::new(), next: None });
+            return Ok(Page::empty());
         }
     }
     let few_waiting = match waiting_tenant(scope, wanted) {
@@ -71,8 +72,8 @@ pub(super) async fn list(client: &Client, wanted: ListQuery<'_, DeliveryFilter>)
     let filter = |ids: Range<i64>| filter_of(scope, wanted, ids, u64::from(request.limit) + 1, few_waiting);
     match BlockFilter::of_deliveries(scope, wanted).filter(|_| !leads_by_itself(&wanted.statuses)) {
         Some(blocks) => {
-            let listed = blocks::Listed { select: SELECT, id: "s.id", read: delivery };
-            blocks::page(client, listed, &blocks, request, filter).await
+            let listed = Listed { select: SELECT, id: "s.id", row: delivery, filter, blocks: &blocks };
+            listed.page(client, request).await
         }
         None => page(client, SELECT, "s.id", &filter(0..request.top()), request, delivery).await,
     }
@@ -93,9 +94,9 @@ fn leads_by_itself(statuses: &BTreeSet<SagaStatus>) -> bool {
     !statuses.is_empty() && !statuses.contains(&SagaStatus::Completed)
 }
 
-/// The tenant, if all that is asked for is what waits of it.
+/// The tenant, if what waits of it is asked for, and nothing that is Completed.
 fn waiting_tenant<'a>(scope: &'a TenantScope, wanted: &DeliveryFilter) -> Option<&'a str> {
-    let waits = !wanted.statuses.is_empty() && wanted.statuses.iter().all(|status| is_waiting(*status));
+    let waits = leads_by_itself(&wanted.statuses) && wanted.statuses.iter().any(|status| is_waiting(*status));
     scope.tenant().filter(|_| waits && wanted.subscription_id.is_none() && !by_event(wanted))
 }
 
@@ -115,38 +116,41 @@ fn filter_of(
     let mut filter = Filter::new();
     filter.add("s.id >= ", ids.start);
     filter.add("s.id < ", ids.end);
-    filter_statuses(&mut filter, scope, wanted, ids.end, most);
-    if let Some(tenant) = waiting_tenant(scope, wanted).filter(|_| few_waiting) {
-        let source = waiting_of(&mut filter, tenant, wanted, ids.end, most);
-        filter.add_fixed(&source);
-    }
+    let few_of = waiting_tenant(scope, wanted).filter(|_| few_waiting);
+    filter_statuses(&mut filter, scope, wanted, few_of, ids.end, most);
     filter.add_some("s.subscription_id = ", wanted.subscription_id.map(|id| id.0));
     filter.add_some("s.event_id = ", wanted.event_id.map(|id| id.0));
-    filter.add_scope("e.tenant = ", scope);
-    filter.add_some("e.event_type = ", wanted.event_type.clone());
-    filter.add_some("e.external_id = ", wanted.external_id.clone());
-    filter.add_some("e.correlation_id = ", wanted.correlation_id.clone());
-    filter.add_period("s.created_at", wanted.created_after, wanted.created_before);
+    wanted.add_event_to(scope, &mut filter);
     filter
 }
 
 /// Spelled out, so that the planner can see which partial index fits. What is not Completed is found by what leads to it:
 /// the partial index, open jobs, letters. Those are few, where the sagas may be millions.
-fn filter_statuses(filter: &mut Filter, scope: &TenantScope, wanted: &DeliveryFilter, top: i64, most: u64) {
+/// `few_of`: a tenant of which little waits.
+fn filter_statuses(
+    filter: &mut Filter,
+    scope: &TenantScope,
+    wanted: &DeliveryFilter,
+    few_of: Option<&str>,
+    top: i64,
+    most: u64,
+) {
     let statuses = &wanted.statuses;
     if statuses.is_empty() {
         return;
     }
     let names: Vec<String> = statuses.iter().map(|status| format!("'{status}'")).collect();
     filter.add_fixed(&format!("s.status IN ({})", names.join(", ")));
-    if by_event(wanted) || !leads_by_itself(statuses) || statuses.iter().all(|status| is_waiting(*status)) {
+    let only_waiting = few_of.is_none() && statuses.iter().all(|status| is_waiting(*status));
+    if by_event(wanted) || !leads_by_itself(statuses) || only_waiting {
         return;
     }
     let mut sources = Vec::new();
     if statuses.iter().any(|status| is_waiting(*status)) {
-        sources.push(match wanted.subscription_id {
-            Some(id) => format!("{WAITING_IDS} AND w.subscription_id = {}", filter.number(id.0)),
-            None => WAITING_IDS.to_owned(),
+        sources.push(match (few_of, wanted.subscription_id) {
+            (Some(tenant), _) => waiting_of(filter, tenant, wanted, top, most),
+            (None, Some(id)) => format!("{WAITING_IDS} AND w.subscription_id = {}", filter.number(id.0)),
+            (None, None) => WAITING_IDS.to_owned(),
         });
     }
     if statuses.contains(&SagaStatus::InProgress) {
@@ -177,7 +181,7 @@ fn dead(filter: &mut Filter, scope: &TenantScope, wanted: &DeliveryFilter, top: 
     let (condition, order) = filter.range("d.saga_id", leading.as_ref(), 0..top);
     let mut conditions = vec![condition];
     if let Some(event_type) = &wanted.event_type {
-        conditions.push(format!("d.event_type = {}", filter.number(event_type.clone())));
+        conditions.push(format!("d.event_type = {}", filter.number(event_type.to_string())));
     }
     conditions.extend(period(filter, "d.saga_created_at", wanted));
     let most = filter.number(i64::try_from(most).unwrap_or(i64::MAX));
@@ -190,21 +194,22 @@ fn dead(filter: &mut Filter, scope: &TenantScope, wanted: &DeliveryFilter, top: 
 
 /// The newest `most` that wait of a tenant, from its subscriptions.
 fn waiting_of(filter: &mut Filter, tenant: &str, wanted: &DeliveryFilter, top: i64, most: u64) -> String {
-    let names: Vec<String> = wanted.statuses.iter().map(|status| format!("'{status}'")).collect();
+    let waiting = wanted.statuses.iter().filter(|status| is_waiting(**status));
+    let names: Vec<String> = waiting.map(|status| format!("'{status}'")).collect();
     let mut conditions = vec![format!("w.id < {}", filter.number(top))];
     conditions.extend(period(filter, "w.created_at", wanted));
     let mut from = String::new();
     if let Some(event_type) = &wanted.event_type {
         from.push_str(" JOIN events x ON x.id = w.event_id");
-        conditions.push(format!("x.event_type = {}", filter.number(event_type.clone())));
+        conditions.push(format!("x.event_type = {}", filter.number(event_type.to_string())));
     }
     let tenant = filter.number(tenant.to_owned());
     let most = filter.number(i64::try_from(most).unwrap_or(i64::MAX));
     format!(
-        "s.id = ANY (ARRAY(SELECT w.id FROM subscriptions o CROSS JOIN LATERAL (\
+        "(SELECT w.id FROM subscriptions o CROSS JOIN LATERAL (\
              SELECT w.id, w.event_id, w.created_at FROM webhook_delivery_sagas w \
              WHERE w.subscription_id = o.id AND w.status IN ({}) AND w.status IN ('Pending', 'PendingRetry') OFFSET 0\
-         ) w{from} WHERE o.tenant = {tenant} AND {} ORDER BY w.id DESC LIMIT {most}))",
+         ) w{from} WHERE o.tenant = {tenant} AND {} ORDER BY w.id DESC LIMIT {most})",
         names.join(", "),
         conditions.join(" AND ")
     )

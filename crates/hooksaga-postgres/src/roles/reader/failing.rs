@@ -1,4 +1,4 @@
-//! Endpoints that fail: from their runs of failures, never from deliveries.
+//! Endpoints that fail. This reads the counters of their runs of failures, never deliveries.
 
 use crate::{
     error::DbResult,
@@ -27,26 +27,19 @@ WHERE f.since IS NOT NULL AND s.deliverable AND s.deleted_at IS NULL AND ($1::te
 }
 
 /// Counts what waits, up to `$4`.
-macro_rules! list {
-    ($name:literal, $order:literal) => {
-        concat!(
-            "/* reader.",
-            $name,
-            " */
+const LIST: &str = concat!(
+    "/* reader.failing */
 SELECT f.subscription_id, s.callback_url, f.since, f.failures::bigint, f.last_error_code, w.next_attempt_at,
        (SELECT count(*) FROM (
             SELECT FROM webhook_delivery_sagas g
             WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry')
             LIMIT $4::bigint) c)",
-            failing!(),
-            $order
-        )
-    };
-}
+    failing!()
+);
 
-const OLDEST: &str = list!("failing", " ORDER BY f.since, f.subscription_id LIMIT $3::bigint");
-const NEWEST: &str =
-    list!("failing_newest", " ORDER BY f.since DESC, f.subscription_id DESC LIMIT $3::bigint");
+/// The orders of the two ends.
+const OLDEST: &str = "f.since, f.subscription_id";
+const NEWEST: &str = "f.since DESC, f.subscription_id DESC";
 
 const COUNT: &str =
     concat!("/* reader.failing_count */ SELECT count(*) FROM (SELECT", failing!(), " LIMIT $3::bigint) c");
@@ -54,8 +47,9 @@ const COUNT: &str =
 pub(super) async fn list(client: &Client, scope: &TenantScope, each: u32) -> DbResult<FailingEndpoints> {
     let tenant = scope.tenant();
     let (quiet, most) = (micros(FailingEndpoint::QUIET_AFTER), bigint(FailingEndpoint::MOST_WAITING));
-    let read = async |sql: &str| {
-        let statement = client.prepare_cached(sql).await?;
+    let read = async |order: &str| {
+        let sql = format!("{LIST} ORDER BY {order} LIMIT $3::bigint");
+        let statement = client.prepare_cached(&sql).await?;
         let rows = client.query(&statement, &[&tenant, &quiet, &bigint(each), &most]).await?;
         rows.iter().map(failing).collect::<DbResult<Vec<_>>>()
     };

@@ -28,7 +28,7 @@ use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
     DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoints, Inventory,
     ListQuery, LivingWorker, Page, PageRequest, QueryQueue, QueueGauges, ReaderStore, Redrive, Stats,
-    StoreResult, Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope,
+    StoreResult, Subscription, SubscriptionDetail, SubscriptionFilter, TenantGauges, TenantScope,
     migration::{check_released, check_usable},
 };
 use std::sync::Arc;
@@ -164,6 +164,10 @@ impl ReaderStore for ReaderSql {
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {
         self.query(&self.watch, |client| async move { stats::gauges(&client).await }).await
+    }
+
+    async fn tenant_gauges(&self, tenant: &str) -> StoreResult<TenantGauges> {
+        self.list(|client| async move { tenant_stats::gauges(&client, tenant).await }).await
     }
 
     async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats> {

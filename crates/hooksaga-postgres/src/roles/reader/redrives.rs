@@ -3,14 +3,11 @@
 use super::page;
 use crate::{
     error::DbResult,
-    roles::{
-        filter::Filter,
-        redrive::{redrive, redrive_columns},
-    },
+    roles::{filter::Filter, redrive::redrive},
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::RedriveId;
-use hooksaga_store::{Page, PageRequest, Redrive, TenantScope};
+use hooksaga_store::{Page, PageRequest, Redrive, TenantScope, redrive_columns};
 
 const LIST: &str = concat!("/* reader.redrives */ SELECT ", redrive_columns!(), " FROM redrives");
 
@@ -25,9 +22,7 @@ pub(super) async fn list(
     scope: &TenantScope,
     request: PageRequest,
 ) -> DbResult<Page<Redrive>> {
-    let mut filter = Filter::new();
-    filter.add_some("id < ", request.before);
-    filter.add_scope("tenant = ", scope);
+    let filter = Filter::of_page(scope, request);
     page(client, LIST, "id", &filter, request, redrive).await
 }
 

@@ -8,13 +8,12 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{Gauges, MinuteCount, QueueGauges, Stats, SubscriptionCount, TenantScope};
+use hooksaga_store::{MinuteCount, QueueGauges, Stats, SubscriptionCount, TenantScope};
 use tokio_postgres::Row;
 
 /// Counts come from the partial indexes, which hold only what is open: finished rows cost nothing. Subscriptions
-/// with waiting sagas, and the oldest due one of each, are found by hopping from one to the next, as the scheduler
-/// does; each is then looked up by its key. (The order in the counts of jobs points the planner to the narrowest
-/// index.)
+/// with waiting sagas are found by hopping from one to the next, as the scheduler does; each is then looked up by its
+/// key. (The order in the counts of jobs points the planner to the narrowest index.)
 pub(crate) const GAUGES: &str = concat!(
     "/* reader.gauges */
 ",
@@ -52,48 +51,68 @@ SELECT
     (SELECT count(*) FROM (
         SELECT FROM webhook_delivery_jobs WHERE status = 'Leased' ORDER BY lease_until) jobs),
     (SELECT count(*) FROM finished_jobs),
-    (SELECT count(*) FROM pending_dead_letters),
-    (SELECT coalesce((extract(epoch FROM now() - min(w.next_attempt_at)) * 1000000)::bigint, 0)
-     FROM waiting w CROSS JOIN LATERAL (
+    (SELECT count(*) FROM pending_dead_letters)"
+);
+
+/// The earliest saga of each subscription is one hop. They are looked at in order, up to the first whose subscription is
+/// deliverable.
+pub(crate) const OLDEST_DUE: &str = concat!(
+    "/* reader.oldest_due */
+",
+    with_waiting!(),
+    "
+SELECT now(), coalesce((
+    SELECT (extract(epoch FROM now() - w.next_attempt_at) * 1000000)::bigint
+    FROM (SELECT * FROM waiting WHERE next_attempt_at <= now() ORDER BY next_attempt_at OFFSET 0) w
+    CROSS JOIN LATERAL (
         SELECT deliverable FROM subscriptions WHERE id = w.subscription_id OFFSET 0
-     ) sub
-     WHERE w.next_attempt_at <= now() AND sub.deliverable),
-    now()"
+    ) sub
+    WHERE sub.deliverable ORDER BY w.next_attempt_at LIMIT 1
+), 0)"
 );
 
 pub(super) async fn gauges(client: &Client) -> DbResult<QueueGauges> {
-    Ok(read(client).await?.1)
+    let statement = client.prepare_cached(GAUGES).await?;
+    let row = client.query_one(&statement, &[]).await?;
+    let mut gauges = QueueGauges::of_columns(|column| DbResult::Ok(count(row.try_get(column)?)))?;
+    // What waits is either new or a retry, and all of it is in one index.
+    gauges.pending_sagas = gauges.pending_sagas.saturating_sub(gauges.pending_retry_sagas);
+    gauges.oldest_due_age_micros = oldest_due(client, &TenantScope::All).await?.1;
+    Ok(gauges)
 }
 
 pub(super) async fn stats(client: &Client, scope: &TenantScope) -> DbResult<Stats> {
-    let (now, gauges) = any_gauges(client, scope).await?;
+    let oldest_due = oldest_due(client, scope).await?;
     let (minutes, subscriptions) = counts::read(client, scope.tenant()).await?;
-    counted(now, gauges, &minutes, &subscriptions)
+    counted(oldest_due, &minutes, &subscriptions)
 }
 
 pub(super) async fn in_all(client: &Client, scope: &TenantScope) -> DbResult<Stats> {
-    let (now, gauges) = any_gauges(client, scope).await?;
-    counted(now, gauges, &counts::minutes(client, scope.tenant()).await?.0, &[])
+    let oldest_due = oldest_due(client, scope).await?;
+    counted(oldest_due, &counts::minutes(client, scope.tenant()).await?.0, &[])
 }
 
-async fn any_gauges(client: &Client, scope: &TenantScope) -> DbResult<(SqlTime, Gauges)> {
-    Ok(match scope {
-        TenantScope::All => {
-            let (now, gauges) = read(client).await?;
-            (now, Gauges::Server(gauges))
+/// The time, and for how long the oldest saga that could run has been due.
+async fn oldest_due(client: &Client, scope: &TenantScope) -> DbResult<(SqlTime, u64)> {
+    let row = match scope.tenant() {
+        None => client.query_one(&client.prepare_cached(OLDEST_DUE).await?, &[]).await?,
+        Some(tenant) => {
+            let statement = client.prepare_cached(tenant_stats::OLDEST_DUE).await?;
+            client.query_one(&statement, &[&tenant]).await?
         }
-        TenantScope::One(tenant) => {
-            let (now, gauges) = tenant_stats::read(client, tenant.as_str()).await?;
-            (now, Gauges::Tenant(gauges))
-        }
-    })
+    };
+    Ok((row.try_get(0)?, count(row.try_get(1)?)))
 }
 
 /// Statistics from rows of minutes and of subscriptions: each with delivered, failed and dead-lettered ones.
-fn counted(now: SqlTime, gauges: Gauges, minutes: &[Row], subscriptions: &[Row]) -> DbResult<Stats> {
+fn counted(
+    (now, oldest_due_age_micros): (SqlTime, u64),
+    minutes: &[Row],
+    subscriptions: &[Row],
+) -> DbResult<Stats> {
     Ok(Stats {
         now: now.0,
-        gauges,
+        oldest_due_age_micros,
         minutes: minutes
             .iter()
             .map(|row| {
@@ -117,15 +136,4 @@ fn counted(now: SqlTime, gauges: Gauges, minutes: &[Row], subscriptions: &[Row])
             })
             .collect::<DbResult<_>>()?,
     })
-}
-
-async fn read(client: &Client) -> DbResult<(SqlTime, QueueGauges)> {
-    let statement = client.prepare_cached(GAUGES).await?;
-    let row = client.query_one(&statement, &[]).await?;
-    let number = |column: usize| -> DbResult<u64> { Ok(count(row.try_get(column)?)) };
-    let mut gauges = QueueGauges::of_columns(number)?;
-    // What waits is either new or a retry, and all of it is in one index.
-    gauges.pending_sagas = gauges.pending_sagas.saturating_sub(gauges.pending_retry_sagas);
-    gauges.oldest_due_age_micros = number(8)?;
-    Ok((row.try_get(9)?, gauges))
 }

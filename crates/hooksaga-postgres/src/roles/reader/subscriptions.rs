@@ -10,7 +10,7 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{ListQuery, Page, Subscription, SubscriptionFilter, TenantScope};
+use hooksaga_store::{Conditions as _, ListQuery, Page, Subscription, SubscriptionFilter, TenantScope};
 
 const LIST: &str =
     concat!("/* reader.subscriptions */ SELECT ", subscription_columns!(), " FROM subscriptions");
@@ -29,9 +29,7 @@ pub(super) async fn list(
     wanted: ListQuery<'_, SubscriptionFilter>,
 ) -> DbResult<Page<Subscription>> {
     let ListQuery { scope, filter: wanted, page: request } = wanted;
-    let mut filter = Filter::new();
-    filter.add_some("id < ", request.before);
-    filter.add_scope("tenant = ", scope);
+    let mut filter = Filter::of_page(scope, request);
     if let Some(topic) = &wanted.event_type {
         filter.add_around(
             "EXISTS (SELECT FROM subscription_topics t WHERE t.tenant = subscriptions.tenant \
@@ -40,12 +38,8 @@ pub(super) async fn list(
             ")",
         );
     }
-    filter.add_some("callback_url = ", wanted.callback_url.clone());
-    filter.add_some("active = ", wanted.active);
-    filter.add_some("verified = ", wanted.verified);
-    filter.add_some("(disabled_reason IS NOT NULL) = ", wanted.disabled);
-    filter.add_period("disabled_at", wanted.disabled_after, None);
-    filter.add_fixed("deleted_at IS NULL");
+    filter.add_flag("active", wanted.active);
+    wanted.add_to(&mut filter);
     page(client, LIST, "id", &filter, request, subscription).await
 }
 

@@ -1,9 +1,9 @@
-//! What waits for one tenant: from its subscriptions on, so that others' rows cost nothing, and bounded.
+//! What waits for one tenant. This begins at the tenant's subscriptions, so that the rows of others cost nothing, and counts
+//! a bounded number of rows.
 
 use crate::{
     error::DbResult,
     roles::rows::{bigint, count},
-    time::SqlTime,
 };
 use deadpool_postgres::Client;
 use hooksaga_store::TenantGauges;
@@ -32,31 +32,32 @@ WITH mine AS MATERIALIZED (
         ) j ORDER BY f.seq)
     ) o JOIN mine m ON m.id = o.subscription_id
     LIMIT 2 * $2::bigint
-), due AS (
-    SELECT s.next_attempt_at FROM mine m CROSS JOIN LATERAL (
-        SELECT next_attempt_at FROM webhook_delivery_sagas
-        WHERE subscription_id = m.id AND status IN ('Pending', 'PendingRetry')
-        ORDER BY next_attempt_at LIMIT 1
-    ) s WHERE m.deliverable AND s.next_attempt_at <= now()
 )
-SELECT now(),
+SELECT
     least((SELECT count(*) FROM waiting WHERE status = 'Pending'), $2::bigint),
     least((SELECT count(*) FROM waiting WHERE status = 'PendingRetry'), $2::bigint),
     least((SELECT count(*) FROM open_jobs), $2::bigint),
     least((SELECT count(*) FROM waiting WHERE NOT deliverable)
-          + (SELECT count(*) FROM open_jobs WHERE NOT deliverable), $2::bigint),
-    (SELECT coalesce((extract(epoch FROM now() - min(next_attempt_at)) * 1000000)::bigint, 0) FROM due)";
+          + (SELECT count(*) FROM open_jobs WHERE NOT deliverable), $2::bigint)";
 
-pub(super) async fn read(client: &Client, tenant: &str) -> DbResult<(SqlTime, TenantGauges)> {
+/// The earliest saga of each subscription is one look.
+pub(super) const OLDEST_DUE: &str = "/* reader.tenant_oldest_due */
+SELECT now(), coalesce((extract(epoch FROM now() - min(s.next_attempt_at)) * 1000000)::bigint, 0)
+FROM subscriptions m CROSS JOIN LATERAL (
+    SELECT next_attempt_at FROM webhook_delivery_sagas
+    WHERE subscription_id = m.id AND status IN ('Pending', 'PendingRetry')
+    ORDER BY next_attempt_at LIMIT 1
+) s
+WHERE m.tenant = $1 AND m.deliverable AND s.next_attempt_at <= now()";
+
+pub(super) async fn gauges(client: &Client, tenant: &str) -> DbResult<TenantGauges> {
     let statement = client.prepare_cached(GAUGES).await?;
     let row = client.query_one(&statement, &[&tenant, &bigint(TenantGauges::MOST)]).await?;
     let number = |column: usize| -> DbResult<u64> { Ok(count(row.try_get(column)?)) };
-    let gauges = TenantGauges {
-        pending_sagas: number(1)?,
-        pending_retry_sagas: number(2)?,
-        in_progress_sagas: number(3)?,
-        held_sagas: number(4)?,
-        oldest_due_age_micros: number(5)?,
-    };
-    Ok((row.try_get(0)?, gauges))
+    Ok(TenantGauges {
+        pending_sagas: number(0)?,
+        pending_retry_sagas: number(1)?,
+        in_progress_sagas: number(2)?,
+        held_sagas: number(3)?,
+    })
 }

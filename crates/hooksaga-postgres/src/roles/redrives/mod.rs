@@ -11,7 +11,7 @@ use crate::{
     pool::RolePool,
     roles::{
         dead_letters::requeue::{examine, insert},
-        redrive::{redrive, redrive_columns, work},
+        redrive::{redrive, work},
         rows::{bigint, count},
     },
     time::{SqlTime, micros},
@@ -22,7 +22,7 @@ use hooksaga_saga::{Chosen, DeadLetterId, EventId, Fate, RedriveId, choose, furt
 use hooksaga_store::{
     CancelOutcome, EventSpan, LetterWindow, NOT_DELIVERABLE, NewRedrive, Recipient, RedriveColumns,
     RedriveStatus, RedriveStep, RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome,
-    StepLimits, StepOf, StoreResult, TenantScope,
+    StepLimits, StepOf, StoreResult, TenantScope, redrive_columns,
 };
 use missed_events::scan;
 use std::time::Duration;
@@ -224,7 +224,7 @@ async fn advance(transaction: &Transaction<'_>, limits: StepLimits) -> DbResult<
     let mut after_id: i64 = row.try_get(9)?;
     let now = row.try_get::<_, SqlTime>(10)?.0;
     let mut error = None;
-    match work(&row, 2)?.into() {
+    match work(&row, 2)? {
         RedriveWork::DeadLetters(filter) => {
             let tenant: Option<&str> = row.try_get(1)?;
             let scope = match tenant {

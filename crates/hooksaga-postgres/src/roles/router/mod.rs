@@ -16,8 +16,8 @@ use async_trait::async_trait;
 use deadpool_postgres::Client;
 use hooksaga_saga::{EventId, SagaId, SubscriptionId};
 use hooksaga_store::{
-    Examined, LargeEvent, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, SmallLimits,
-    StoreResult, Unmatched,
+    Examined, LargeEvent, ListedLimits, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore,
+    SmallLimits, StoreResult, Unmatched,
 };
 use statements::{EXAMINE, FEW, QUEUED, ROUTE_FEW, ROUTE_FEW_LISTED, ROUTE_MANY, ROUTE_MANY_LISTED};
 use std::{
@@ -112,13 +112,7 @@ impl RouterSql {
         Ok(routed)
     }
 
-    async fn examine(
-        &self,
-        client: &Client,
-        events: &[EventId],
-        limits: SmallLimits,
-        default_limit: u32,
-    ) -> DbResult<Examined> {
+    async fn examine(&self, client: &Client, events: &[EventId], limits: SmallLimits) -> DbResult<Examined> {
         let each = limits.each.clamp(1, FEW);
         let statement = client.prepare_cached(EXAMINE).await?;
         let mut found = BTreeMap::new();
@@ -146,7 +140,7 @@ impl RouterSql {
         }
         if !small.is_empty() {
             // If subscriptions were added meanwhile and these no longer fit, nothing is done: they are examined again.
-            let how = (default_limit, Some(each));
+            let how = (limits.default_limit, Some(each));
             let routed = self.run_listed(client, ROUTE_FEW_LISTED, &small, sagas, how).await?;
             examined.routed = routed.unwrap_or_default();
         }
@@ -221,28 +215,17 @@ impl RouterStore for RouterSql {
         self.pool.run(read).await
     }
 
-    async fn route_small(
-        &self,
-        events: &[EventId],
-        limits: SmallLimits,
-        default_limit: u32,
-    ) -> StoreResult<Examined> {
-        self.pool
-            .run(|client| async move { self.examine(&client, events, limits, default_limit).await })
-            .await
+    async fn route_small(&self, events: &[EventId], limits: SmallLimits) -> StoreResult<Examined> {
+        self.pool.run(|client| async move { self.examine(&client, events, limits).await }).await
     }
 
-    async fn route_listed(
-        &self,
-        events: &[EventId],
-        sagas: u32,
-        default_limit: u32,
-    ) -> StoreResult<RouteBatch> {
+    async fn route_listed(&self, events: &[EventId], limits: ListedLimits) -> StoreResult<RouteBatch> {
         let listed = ids(events);
         let listed = &listed;
+        let ListedLimits { sagas, default_limit } = limits;
         let route = |client: Client| async move {
-            let routed =
-                self.run_listed(&client, ROUTE_MANY_LISTED, listed, sagas, (default_limit, None)).await?;
+            let how = (default_limit, None);
+            let routed = self.run_listed(&client, ROUTE_MANY_LISTED, listed, sagas, how).await?;
             let events = routed.ok_or_else(|| DbError::unreadable("a pass that did nothing"))?;
             Ok(RouteBatch { events })
         };

@@ -1,4 +1,4 @@
-//! The texts of routing.
+//! The SQL statements of routing.
 
 use crate::roles::insert_without_conflicts::Insert;
 

@@ -14,9 +14,9 @@ use crate::{
 };
 use async_trait::async_trait;
 use claim::Claims;
-use hooksaga_saga::{Gate, JobId, Passage, SagaId, Timestamp};
+use hooksaga_saga::{JobId, Lead, SagaId, Timestamp};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Started, Starting, StoreResult, WorkerBeat,
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Starting, Starts, StoreResult, WorkerBeat,
     WorkerStore,
 };
 use report::ReportColumns;
@@ -75,24 +75,23 @@ impl WorkerStore for WorkerSql {
         self.pool.run(|client| async move { self.claims.claim(&client, limits, lease).await }).await
     }
 
-    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
+    async fn start_limited(&self, starting: &[Starting], lead: Lead) -> StoreResult<Starts> {
         self.pool
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
                 let mut ids: Vec<i64> = starting.iter().map(|one| one.subscription_id.0).collect();
                 ids.sort_unstable();
                 let buckets = Buckets::lock(&transaction, rate_limits::START, &ids).await?;
-                let (mut started, mut stored) = (Vec::new(), Vec::new());
+                let clock = buckets.clock;
+                let (mut reserved, mut stored) = (Vec::new(), Vec::new());
                 for Starting { subscription_id, limit, jobs } in starting.iter().copied() {
-                    let full_at = buckets.full_at(subscription_id);
-                    let Passage { passed, full_at } = limit.pass(Gate::Start, full_at, jobs, buckets.now);
-                    let wait = limit.wait(Gate::Start, Some(full_at), 1, buckets.now);
-                    started.push(Started { subscription_id, jobs: passed, wait });
-                    stored.push((subscription_id, full_at));
+                    let one = limit.reserve(buckets.full_at(subscription_id), jobs, clock.time, lead);
+                    stored.push((subscription_id, one.full_at));
+                    reserved.push(one);
                 }
                 buckets.store(&transaction, &stored).await?;
                 transaction.commit().await?;
-                Ok(started)
+                Ok(Starts { clock, reserved })
             })
             .await
     }

@@ -1,7 +1,7 @@
 //! Sends again what has ended, one delivery or many, as new sagas.
 
 use crate::{error::DbResult, roles::rows, session::Tx};
-use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId, Timestamp, send_again};
+use hooksaga_saga::{DeadLetterId, EventId, EventType, Saga, SagaId, SubscriptionId, Timestamp, send_again};
 use hooksaga_store::{
     DeadLetterFilter, EndedDelivery, RequeueStep, Requeued, RequeuedBatch, RequeuedSaga, ResendOutcome,
     SendAgain, SendTest, StoreError, TenantScope, TestOutcome, Trace,
@@ -357,14 +357,14 @@ pub(crate) fn scan_letters(
         ":subscription_id": filter.subscription_id.map(|id| id.0),
         ":created_after": filter.created_after.map(Timestamp::as_micros),
         ":created_before": filter.created_before.map(Timestamp::as_micros),
-        ":event_type": filter.event_type,
+        ":event_type": filter.event_type.as_ref().map(EventType::as_str),
     };
     rows::all(tx, sql, params, |row| {
-        let code: String = row.get(4)?;
+        let code = rows::error_code(row, 4)?;
         Ok(ScannedLetter {
             id: DeadLetterId(row.get(0)?),
             subscription_id: SubscriptionId(row.get(1)?),
-            matches: row.get(2)? && scope.matches_code(filter.final_error_code.as_deref(), &code),
+            matches: row.get(2)? && scope.matches_code(filter.final_error_code.as_ref(), &code),
             requeued: row.get(3)?,
         })
     })

@@ -9,7 +9,7 @@ use crate::{
     },
     session::Tx,
 };
-use hooksaga_saga::{Gate, JobId, RateLimit, SagaId, SubscriptionId, Timestamp};
+use hooksaga_saga::{JobId, RateLimit, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
     Allotted, Limited, Scheduled, ScheduledSaga, WORKER_GONE_AFTER, WORKER_LEASES_END_AFTER, WaitingPage,
     WorkerLoad,
@@ -154,7 +154,7 @@ pub(super) fn create_jobs(tx: &Tx<'_>, allotted: &[Allotted]) -> DbResult<Schedu
         };
         let limit = limit.map(RateLimit::per_second);
         let bucket = limit.map(|_| ADMISSION.full_at(tx, subscription_id)).transpose()?.flatten();
-        let jobs = limit.map_or(wanted, |limit| limit.pass(Gate::Admission, bucket, wanted, tx.now).passed);
+        let jobs = limit.map_or(wanted, |limit| limit.pass(bucket, wanted, tx.now).passed);
         let first = sagas.len();
         let of_one = due.query_map((subscription_id.0, now, jobs), |row| {
             Ok(ScheduledSaga {
@@ -178,13 +178,14 @@ pub(super) fn create_jobs(tx: &Tx<'_>, allotted: &[Allotted]) -> DbResult<Schedu
         let Some(limit) = limit else { continue };
         let new = sagas[first..].iter().filter(|saga| saga.job_id.is_some()).count();
         let new = u32::try_from(new).unwrap_or(u32::MAX);
-        let full_at = match limit.to_store(Gate::Admission, bucket, new, tx.now) {
-            None => bucket,
-            Some(_) => Some(ADMISSION.pass(tx, subscription_id, limit, bucket, new)?),
-        };
+        let stored = limit.to_store(bucket, new, tx.now);
+        if let Some(full_at) = stored {
+            ADMISSION.store(tx, subscription_id, full_at)?;
+        }
+        let full_at = stored.or(bucket);
         // What waits is more than was let through.
         if jobs < wanted && sagas.len() - first >= jobs as usize {
-            let wait = limit.wait(Gate::Admission, full_at, limit.batch(), tx.now);
+            let wait = limit.wait(full_at, limit.batch(), tx.now);
             limited.push(Limited { subscription_id, wait });
         }
     }

@@ -6,7 +6,7 @@ use crate::{
     roles::{filter::Filter, rows},
     session::Tx,
 };
-use hooksaga_saga::{KeyId, Timestamp};
+use hooksaga_saga::KeyId;
 use hooksaga_store::{AuditFilter, AuditRecord, Page, PageRequest, TenantScope};
 use rusqlite::Row;
 
@@ -21,15 +21,11 @@ const LIST: Source = Source {
 pub(super) fn list(
     tx: &Tx<'_>,
     scope: &TenantScope,
-    filter: AuditFilter,
+    filter: &AuditFilter,
     request: PageRequest,
 ) -> DbResult<Page<AuditRecord>> {
     let mut filters = Filter::default();
-    filters.add_some("a.tenant = ?", scope.tenant().map(str::to_owned));
-    filters.add_some("a.action = ?", filter.action);
-    filters.add_some("a.target = ?", filter.target);
-    filters.add_some("a.at >= ?", filter.created_after.map(Timestamp::as_micros));
-    filters.add_some("a.at < ?", filter.created_before.map(Timestamp::as_micros));
+    filter.add_to(scope, &mut filters);
     page(
         tx,
         &Listed {

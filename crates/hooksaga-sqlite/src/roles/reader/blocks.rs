@@ -9,7 +9,9 @@
 
 use crate::{error::DbResult, roles::filter::Filter, session::Tx};
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{BLOCK, BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageRequest, PagerStep};
+use hooksaga_store::{
+    BLOCKS_AT_ONCE, BlockFilter, BlockPager, Conditions as _, Page, PageRequest, PagerStep,
+};
 use rusqlite::{Row, params_from_iter};
 use std::ops::Range;
 
@@ -68,42 +70,28 @@ pub(super) fn page<T>(
     request: PageRequest,
 ) -> DbResult<Page<T>> {
     let items = match blocks {
-        Some(blocks) => by_blocks(tx, listed, blocks, request)?,
+        Some(blocks) => {
+            let indexed = tx.prepare(PROGRESS)?.query_row([blocks.list.number()], |row| row.get(0))?;
+            read(tx, listed, blocks, BlockPager::new(indexed, request))?
+        }
         None => newest(tx, listed, 0..request.top(), request.limit as usize + 1)?,
     };
     Ok(Page::cut(items, request.limit, listed.id))
 }
 
-/// The same for a list whose source has an index of its own in the order of ids: it reads no block, but the ids of those that
-/// can hold something of the times.
+/// The same for a list whose source has an index of its own in the order of ids.
 pub(super) fn page_between<T>(
     tx: &Tx<'_>,
     listed: &Listed<'_, T>,
     blocks: &BlockFilter,
     request: PageRequest,
 ) -> DbResult<Page<T>> {
-    let (wanted, mut items) = (request.limit as usize + 1, Vec::new());
-    for ids in id_ranges(tx, blocks, request.top())? {
-        if items.len() < wanted && !ids.is_empty() {
-            items.extend(select(tx, listed, listed.source.from, ids, wanted - items.len())?);
-        }
-    }
-    Ok(Page::cut(items, request.limit, listed.id))
-}
-
-/// Ids below `top` that rows of the times can have: those that are not indexed, and those of the blocks from the first to the
-/// last that holds something of them.
-fn id_ranges(tx: &Tx<'_>, wanted: &BlockFilter, top: i64) -> DbResult<[Range<i64>; 2]> {
     let time = |time: Option<Timestamp>| time.map(Timestamp::as_micros);
-    let values = (wanted.list.number(), time(wanted.created_after), time(wanted.created_before));
-    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-    let (below, first, last): (i64, Option<i64>, Option<i64>) =
-        tx.prepare(BETWEEN)?.query_row(values, read)?;
-    let between = match (first, last) {
-        (Some(first), Some(last)) => first * BLOCK..((last + 1) * BLOCK).min(below).min(top),
-        _ => 0..0,
-    };
-    Ok([below..top, between])
+    let values = (blocks.list.number(), time(blocks.created_after), time(blocks.created_before));
+    let ends = |row: &Row<'_>| Ok((row.get(0)?, (row.get(1)?, row.get(2)?)));
+    let (indexed, ends) = tx.prepare(BETWEEN)?.query_row(values, ends)?;
+    let items = read(tx, listed, blocks, BlockPager::between(indexed, ends, request))?;
+    Ok(Page::cut(items, request.limit, listed.id))
 }
 
 /// Rows that the coarse index does not hold, or all.
@@ -125,18 +113,17 @@ fn newest<T>(tx: &Tx<'_>, listed: &Listed<'_, T>, ids: Range<i64>, wanted: usize
     select(tx, listed, source.from, ids, wanted)
 }
 
-/// Rows by the coarse index. The query's own time limit ends it where it finds too little.
-fn by_blocks<T>(
+/// The rows that the pager leads to.
+fn read<T>(
     tx: &Tx<'_>,
     listed: &Listed<'_, T>,
     blocks: &BlockFilter,
-    request: PageRequest,
+    mut pager: BlockPager,
 ) -> DbResult<Vec<T>> {
-    let indexed = tx.prepare(PROGRESS)?.query_row([blocks.list.number()], |row| row.get(0))?;
-    let (mut pager, mut items) = (BlockPager::new(indexed, request), Vec::new());
-    while let Some(step) = pager.step() {
+    let mut items = Vec::new();
+    while let Some(step) = pager.step()? {
         let found = match step {
-            PagerStep::Newest(ids, most) => newest(tx, listed, ids, most)?,
+            PagerStep::Span(ids, most) => newest(tx, listed, ids, most)?,
             PagerStep::Rows(ids, most) => select(tx, listed, listed.source.from_unindexed, ids, most)?,
             PagerStep::Blocks(next) => {
                 pager.found_blocks(&next_blocks(tx, blocks, next)?);

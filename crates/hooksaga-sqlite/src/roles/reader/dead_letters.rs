@@ -5,7 +5,7 @@ use crate::{
     roles::{filter::Filter, rows},
     session::Tx,
 };
-use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId, Timestamp};
+use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Page, PageRequest, TenantScope};
 use rusqlite::{OptionalExtension, Row, params_from_iter};
 
@@ -43,25 +43,20 @@ const ONE: &str = concat!(
 pub(super) fn list(
     tx: &Tx<'_>,
     scope: &TenantScope,
-    filter: DeadLetterFilter,
+    filter: &DeadLetterFilter,
     request: PageRequest,
 ) -> DbResult<Page<DeadLetterSummary>> {
     let heads = match scope {
         _ if filter.subscription_id.is_some() => "INDEXED BY idx_head_subscription",
         TenantScope::One(_) => "INDEXED BY idx_head_tenant",
         TenantScope::All if filter.event_type.is_some() => "INDEXED BY idx_head_type",
-        TenantScope::All if is_alone(&filter) => "INDEXED BY idx_head_requeued",
+        TenantScope::All if is_alone(filter) => "INDEXED BY idx_head_requeued",
         TenantScope::All => "NOT INDEXED",
     };
     let mut filters = Filter::default();
     filters.add_some("h.letter_id < ?", request.before);
     filters.add_some("h.subscription_id = ?", filter.subscription_id.map(|id| id.0));
-    filters.add_some("h.tenant = ?", scope.tenant().map(str::to_owned));
-    filters.add_some("h.event_type = ?", filter.event_type);
-    filters.add_some("h.final_error_code = ?", filter.final_error_code);
-    filters.add_some("h.created_at >= ?", filter.created_after.map(Timestamp::as_micros));
-    filters.add_some("h.created_at < ?", filter.created_before.map(Timestamp::as_micros));
-    filters.add_some("h.requeued = ?", filter.requeued);
+    filter.add_to(scope, &mut filters);
     let sql = format!(
         "{LIST} WHERE d.id IN (SELECT h.letter_id FROM letter_heads AS h {heads} WHERE true{}
                                 ORDER BY h.letter_id DESC LIMIT {})

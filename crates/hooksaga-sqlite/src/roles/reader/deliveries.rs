@@ -6,9 +6,10 @@ use crate::{
     roles::{filter::Filter, rows},
     session::Tx,
 };
-use hooksaga_saga::{EventId, JobId, SagaId, SagaStatus, SubscriptionId, Timestamp};
+use hooksaga_saga::{EventId, JobId, SagaId, SagaStatus, SubscriptionId};
 use hooksaga_store::{
-    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest, TenantScope,
+    Attempt, BlockFilter, Conditions as _, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest,
+    TenantScope,
 };
 use rusqlite::{OptionalExtension, Row, types::Value};
 use std::collections::BTreeSet;
@@ -106,7 +107,7 @@ pub(super) fn list(
     if let (Some(tenant), Some(id)) = (scope.tenant(), filter.subscription_id)
         && !tx.prepare(OWN_SUBSCRIPTION)?.exists((id.0, tenant))?
     {
-        return Ok(Page { items: Vec::new(), next: None });
+        return Ok(Page::empty());
     }
     let by_event =
         filter.event_id.is_some() || filter.external_id.is_some() || filter.correlation_id.is_some();
@@ -133,13 +134,12 @@ pub(super) fn list(
         _ => {}
     }
     filters.add_some("e.id = ?", filter.event_id.map(|id| id.0));
-    filters.add_some("e.external_id = ?", filter.external_id.clone());
-    filters.add_some("e.correlation_id = ?", filter.correlation_id.clone());
+    filters.add_text("e.external_id", filter.external_id.as_ref());
+    filters.add_text("e.correlation_id", filter.correlation_id.as_ref());
     // `+`: the type's index would lead to all events of the type, and from each to its sagas.
-    filters.add_some("+e.event_type = ?", filter.event_type.clone());
+    filters.add_text("+e.event_type", filter.event_type.as_ref());
     filters.add_some("g.subscription_id = ?", filter.subscription_id.map(|id| id.0));
-    filters.add_some("g.created_at >= ?", filter.created_after.map(Timestamp::as_micros));
-    filters.add_some("g.created_at < ?", filter.created_before.map(Timestamp::as_micros));
+    filters.add_period("g.created_at", filter.created_after, filter.created_before);
     if waiting {
         // What the condition of the partial index says, for the planner to see.
         filters.add_fixed("g.status IN ('Pending', 'PendingRetry')");
@@ -226,10 +226,9 @@ fn newest_dead(scope: &TenantScope, wanted: &DeliveryFilter, request: PageReques
     heads.add_some("h.saga_id < ?", Some(request.top()));
     heads.add_some("h.subscription_id = ?", wanted.subscription_id.map(|id| id.0));
     let tenant = scope.tenant().filter(|_| wanted.subscription_id.is_none());
-    heads.add_some("h.tenant = ?", tenant.map(str::to_owned));
-    heads.add_some("h.event_type = ?", wanted.event_type.clone());
-    heads.add_some("h.saga_created_at >= ?", wanted.created_after.map(Timestamp::as_micros));
-    heads.add_some("h.saga_created_at < ?", wanted.created_before.map(Timestamp::as_micros));
+    heads.add_text("h.tenant", tenant);
+    heads.add_text("h.event_type", wanted.event_type.as_ref());
+    heads.add_period("h.saga_created_at", wanted.created_after, wanted.created_before);
     let sql = format!(
         "SELECT saga_id FROM (SELECT h.saga_id FROM letter_heads AS h INDEXED BY {index} WHERE true{}
                                ORDER BY h.saga_id DESC LIMIT {})

@@ -11,7 +11,8 @@ use crate::{
 };
 use hooksaga_saga::{EventId, Timestamp};
 use hooksaga_store::{
-    BlockFilter, EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched,
+    BlockFilter, Conditions as _, EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope,
+    Unmatched,
 };
 use rusqlite::{OptionalExtension, Row};
 
@@ -43,11 +44,11 @@ pub(super) fn list(
     filter: EventFilter,
     request: PageRequest,
 ) -> DbResult<Page<EventHead>> {
-    let blocks = BlockFilter::of_events(&filter);
+    let blocks = BlockFilter::of_events(scope, &filter);
     let EventFilter { event_type, external_id, correlation_id, created_after, created_before } = filter;
     // These two name one event, or the few of one request: their index leads straight to them.
     let pointed = external_id.is_some() || correlation_id.is_some();
-    // The blocks know types, and no tenants.
+    // A type has blocks of its own for each tenant, but a few events are read sooner than those.
     let by_tenant = match scope.tenant() {
         Some(tenant) if !pointed => {
             event_type.is_none() || tx.prepare(FEW)?.query_row([tenant], |row| row.get(0))?
@@ -60,10 +61,10 @@ pub(super) fn list(
         false => (LIST, Access::RecentFirst),
     };
     let mut filters = Filter::default();
-    filters.add_some("e.tenant = ?", scope.tenant().map(str::to_owned));
-    filters.add_some(if pointed { "+e.event_type = ?" } else { "e.event_type = ?" }, event_type);
-    filters.add_some("e.external_id = ?", external_id);
-    filters.add_some("e.correlation_id = ?", correlation_id);
+    filters.add_text("e.tenant", scope.tenant());
+    filters.add_text(if pointed { "+e.event_type" } else { "e.event_type" }, event_type.as_ref());
+    filters.add_text("e.external_id", external_id.as_ref());
+    filters.add_text("e.correlation_id", correlation_id.as_ref());
     // Without an end the range of an index may be nearly all there is, and would have to be sorted.
     let before = if created_after.is_some() { "e.created_at < ?" } else { "+e.created_at < ?" };
     filters.add_some("e.created_at >= ?", created_after.map(Timestamp::as_micros));

@@ -1,4 +1,4 @@
-//! Endpoints that fail: from their runs of failures, never from deliveries.
+//! Endpoints that fail. This reads the counters of their runs of failures, never deliveries.
 
 use crate::{
     error::DbResult,
@@ -22,12 +22,8 @@ macro_rules! failing {
 }
 
 /// Reads the first delivery that waits, and counts up to `?4`.
-macro_rules! list {
-    ($name:literal, $order:literal) => {
-        concat!(
-            "/* reader.",
-            $name,
-            " */
+const LIST: &str = concat!(
+    "/* reader.failing */
 SELECT f.subscription_id, s.callback_url, f.since, f.failures, f.last_error_code,
        (SELECT g.next_attempt_at FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
          WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry')
@@ -35,23 +31,22 @@ SELECT f.subscription_id, s.callback_url, f.since, f.failures, f.last_error_code
        (SELECT count(*) FROM (
             SELECT 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
              WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry') LIMIT ?4))",
-            failing!(),
-            $order
-        )
-    };
-}
+    failing!()
+);
 
-const OLDEST: &str = list!("failing", " ORDER BY f.since, f.subscription_id LIMIT ?3");
-const NEWEST: &str = list!("failing_newest", " ORDER BY f.since DESC, f.subscription_id DESC LIMIT ?3");
+/// The orders of the two ends.
+const OLDEST: &str = "f.since, f.subscription_id";
+const NEWEST: &str = "f.since DESC, f.subscription_id DESC";
 
 const COUNT: &str =
     concat!("/* reader.failing_count */ SELECT count(*) FROM (SELECT 1", failing!(), " LIMIT ?3)");
 
 pub(super) fn list(tx: &Tx<'_>, scope: &TenantScope, each: u32) -> DbResult<FailingEndpoints> {
     let recent = tx.now.before(FailingEndpoint::QUIET_AFTER).as_micros();
-    let read = |sql| {
+    let read = |order| {
+        let sql = format!("{LIST} ORDER BY {order} LIMIT ?3");
         let parameters = (scope.tenant(), recent, each, FailingEndpoint::MOST_WAITING);
-        rows::all(tx, sql, parameters, failing)
+        rows::all(tx, &sql, parameters, failing)
     };
     let oldest = read(OLDEST)?;
     let newest = if oldest.len() < each as usize { Vec::new() } else { read(NEWEST)? };

@@ -1,4 +1,4 @@
-//! How a subscription's endpoint has been doing: from counters, never from deliveries.
+//! How a subscription's endpoint has been doing. This reads counters, never deliveries.
 
 use crate::{
     error::DbResult,

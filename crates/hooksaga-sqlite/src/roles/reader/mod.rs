@@ -1,4 +1,4 @@
-//! `api_reader`: everything that the API and the metrics show. Secrets are out of its reach.
+//! `api_reader`: everything that the API and the metrics show. It cannot read secrets.
 
 mod audit;
 mod blocks;
@@ -20,7 +20,7 @@ use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
     DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoints, Inventory,
     ListQuery, LivingWorker, Page, PageRequest, QueueGauges, ReaderStore, Redrive, Stats, StoreResult,
-    Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope, migration::Recorded,
+    Subscription, SubscriptionDetail, SubscriptionFilter, TenantGauges, TenantScope, migration::Recorded,
 };
 use rusqlite::OptionalExtension;
 
@@ -50,7 +50,7 @@ impl ReaderStore for ReaderSql {
         wanted: ListQuery<'_, SubscriptionFilter>,
     ) -> StoreResult<Page<Subscription>> {
         let (scope, filter, page) = (wanted.scope.clone(), wanted.filter.clone(), wanted.page);
-        self.0.list(move |tx| subscriptions::list(tx, &scope, filter, page)).await
+        self.0.list(move |tx| subscriptions::list(tx, &scope, &filter, page)).await
     }
 
     async fn subscription(
@@ -105,7 +105,7 @@ impl ReaderStore for ReaderSql {
         wanted: ListQuery<'_, DeadLetterFilter>,
     ) -> StoreResult<Page<DeadLetterSummary>> {
         let (scope, filter, page) = (wanted.scope.clone(), wanted.filter.clone(), wanted.page);
-        self.0.list(move |tx| dead_letters::list(tx, &scope, filter, page)).await
+        self.0.list(move |tx| dead_letters::list(tx, &scope, &filter, page)).await
     }
 
     async fn dead_letter(
@@ -119,7 +119,7 @@ impl ReaderStore for ReaderSql {
 
     async fn audit(&self, wanted: ListQuery<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>> {
         let (scope, filter, page) = (wanted.scope.clone(), wanted.filter.clone(), wanted.page);
-        self.0.list(move |tx| audit::list(tx, &scope, filter, page)).await
+        self.0.list(move |tx| audit::list(tx, &scope, &filter, page)).await
     }
 
     async fn redrives(&self, scope: &TenantScope, page: PageRequest) -> StoreResult<Page<Redrive>> {
@@ -139,6 +139,11 @@ impl ReaderStore for ReaderSql {
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {
         self.0.watch(stats::gauges).await
+    }
+
+    async fn tenant_gauges(&self, tenant: &str) -> StoreResult<TenantGauges> {
+        let tenant = tenant.to_owned();
+        self.0.list(move |tx| stats::tenant_gauges(tx, &tenant)).await
     }
 
     async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats> {

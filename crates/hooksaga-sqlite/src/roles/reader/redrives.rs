@@ -3,14 +3,11 @@
 use super::blocks::{Access, Listed, Source, page};
 use crate::{
     error::DbResult,
-    roles::{
-        filter::Filter,
-        redrive::{redrive, redrive_columns},
-    },
+    roles::{filter::Filter, redrive::redrive},
     session::Tx,
 };
 use hooksaga_saga::RedriveId;
-use hooksaga_store::{Page, PageRequest, Redrive, TenantScope};
+use hooksaga_store::{Conditions as _, Page, PageRequest, Redrive, TenantScope, redrive_columns};
 use rusqlite::OptionalExtension;
 
 const LIST: Source = Source {
@@ -29,7 +26,7 @@ const ONE: &str = concat!(
 
 pub(super) fn list(tx: &Tx<'_>, scope: &TenantScope, request: PageRequest) -> DbResult<Page<Redrive>> {
     let mut filters = Filter::default();
-    filters.add_some("tenant = ?", scope.tenant().map(str::to_owned));
+    filters.add_text("tenant", scope.tenant());
     page(
         tx,
         &Listed {

@@ -4,9 +4,7 @@ use super::counts;
 #[cfg(feature = "test-support")]
 use super::health;
 use crate::{error::DbResult, roles::rows, session::Tx};
-use hooksaga_store::{
-    Gauges, LivingWorker, QueueGauges, Stats, TenantGauges, TenantScope, WORKER_GONE_AFTER,
-};
+use hooksaga_store::{LivingWorker, QueueGauges, Stats, TenantGauges, TenantScope, WORKER_GONE_AFTER};
 
 const QUEUES: &str = "/* reader.queues */
 SELECT (SELECT count(*) FROM unrouted_events),
@@ -113,13 +111,23 @@ pub(super) fn gauges(tx: &Tx<'_>) -> DbResult<QueueGauges> {
         Ok(())
     })?;
     gauges.held_sagas = tx.prepare(HELD)?.query_row([], |row| count(row, 0))?;
-    let oldest: Option<i64> = tx.prepare(OLDEST_DUE)?.query_row([], |row| row.get(0))?;
-    gauges.oldest_due_age_micros = oldest.map_or(0, |oldest| unsigned(tx.now.as_micros() - oldest));
+    gauges.oldest_due_age_micros = oldest_due(tx, None)?;
     Ok(gauges)
 }
 
+/// For how long the oldest saga that could run has been due.
+fn oldest_due(tx: &Tx<'_>, tenant: Option<&str>) -> DbResult<u64> {
+    let oldest: Option<i64> = match tenant {
+        None => tx.prepare(OLDEST_DUE)?.query_row([], |row| row.get(0))?,
+        Some(tenant) => {
+            tx.prepare(OLDEST_DUE_OF_TENANT)?.query_row((tenant, TenantGauges::MOST), |row| row.get(0))?
+        }
+    };
+    Ok(oldest.map_or(0, |oldest| unsigned(tx.now.as_micros() - oldest)))
+}
+
 /// Of one tenant. A count ends where it would be dear: the sagas that it reads are bounded.
-fn tenant_gauges(tx: &Tx<'_>, tenant: &str) -> DbResult<TenantGauges> {
+pub(super) fn tenant_gauges(tx: &Tx<'_>, tenant: &str) -> DbResult<TenantGauges> {
     let most = u64::from(TenantGauges::MOST);
     let bounded = |count: i64| unsigned(count).min(most);
     let limits = (tenant, TenantGauges::MOST);
@@ -130,33 +138,24 @@ fn tenant_gauges(tx: &Tx<'_>, tenant: &str) -> DbResult<TenantGauges> {
         })?;
     let (open, open_held) =
         tx.prepare(OPEN_OF_TENANT)?.query_row(limits, |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
-    let oldest: Option<i64> = tx.prepare(OLDEST_DUE_OF_TENANT)?.query_row(limits, |row| row.get(0))?;
     Ok(TenantGauges {
         pending_sagas: bounded(pending),
         pending_retry_sagas: bounded(retry),
         in_progress_sagas: bounded(open),
         held_sagas: bounded(held + open_held),
-        oldest_due_age_micros: oldest.map_or(0, |oldest| unsigned(tx.now.as_micros() - oldest)),
     })
 }
 
 pub(super) fn stats(tx: &Tx<'_>, scope: &TenantScope) -> DbResult<Stats> {
     let (minutes, day) = counts::minutes(tx, scope.tenant())?;
     let subscriptions = counts::subscriptions(tx, scope.tenant(), &day)?;
-    Ok(Stats { minutes, subscriptions, ..without_counts(tx, scope)? })
+    Ok(Stats { now: tx.now, oldest_due_age_micros: oldest_due(tx, scope.tenant())?, minutes, subscriptions })
 }
 
 pub(super) fn in_all(tx: &Tx<'_>, scope: &TenantScope) -> DbResult<Stats> {
     let (minutes, _) = counts::minutes(tx, scope.tenant())?;
-    Ok(Stats { minutes, ..without_counts(tx, scope)? })
-}
-
-fn without_counts(tx: &Tx<'_>, scope: &TenantScope) -> DbResult<Stats> {
-    let gauges = match scope {
-        TenantScope::All => Gauges::Server(gauges(tx)?),
-        TenantScope::One(tenant) => Gauges::Tenant(tenant_gauges(tx, tenant.as_str())?),
-    };
-    Ok(Stats { now: tx.now, gauges, minutes: Vec::new(), subscriptions: Vec::new() })
+    let oldest_due_age_micros = oldest_due(tx, scope.tenant())?;
+    Ok(Stats { now: tx.now, oldest_due_age_micros, minutes, subscriptions: Vec::new() })
 }
 
 pub(super) fn workers(tx: &Tx<'_>) -> DbResult<Vec<LivingWorker>> {

@@ -9,8 +9,8 @@ use crate::{
     },
     session::Tx,
 };
-use hooksaga_saga::{SubscriptionId, Timestamp};
-use hooksaga_store::{Page, PageRequest, Subscription, SubscriptionFilter, TenantScope};
+use hooksaga_saga::SubscriptionId;
+use hooksaga_store::{Conditions as _, Page, PageRequest, Subscription, SubscriptionFilter, TenantScope};
 use rusqlite::OptionalExtension;
 
 const LIST: Source = Source {
@@ -46,35 +46,30 @@ SELECT callback_url FROM subscriptions WHERE id = ?1 AND (?2 IS NULL OR tenant =
 pub(super) fn list(
     tx: &Tx<'_>,
     scope: &TenantScope,
-    filter: SubscriptionFilter,
+    filter: &SubscriptionFilter,
     request: PageRequest,
 ) -> DbResult<Page<Subscription>> {
-    let tenant = || scope.tenant().map(str::to_owned);
-    let topic = filter.event_type.as_ref().map(|topic| topic.as_str().to_owned());
+    let topic = filter.event_type.as_ref();
     let mut filters = Filter::default();
-    let source = match (scope, &topic, &filter.callback_url) {
+    let source = match (scope, topic, &filter.callback_url) {
         (_, _, Some(_)) => BY_URL,
         (TenantScope::One(_), Some(_), None) => BY_TOPIC,
         (TenantScope::One(_), None, None) => OF_TENANT,
         (TenantScope::All, _, None) => LIST,
     };
     if source.id == BY_TOPIC.id {
-        filters.add_some("subscription_topics.tenant = ?", tenant());
-        filters.add_some("subscription_topics.topic = ?", topic);
+        filters.add_text("subscription_topics.tenant", scope.tenant());
+        filters.add_text("subscription_topics.topic", topic);
     } else {
-        filters.add_some("subscriptions.tenant = ?", tenant());
+        filters.add_text("subscriptions.tenant", scope.tenant());
         filters.add_some(
             "EXISTS (SELECT 1 FROM subscription_topics AS t
                       WHERE t.subscription_id = subscriptions.id AND t.topic = ?)",
-            topic,
+            topic.map(ToString::to_string),
         );
     }
-    filters.add_some("callback_url = ?", filter.callback_url);
-    filters.add_some("+active = ?", filter.active);
-    filters.add_some("verified = ?", filter.verified);
-    filters.add_some("(disabled_reason IS NOT NULL) = ?", filter.disabled);
-    filters.add_some("disabled_at >= ?", filter.disabled_after.map(Timestamp::as_micros));
-    filters.add_fixed("deleted_at IS NULL");
+    filters.add_flag("+active", filter.active);
+    filter.add_to(&mut filters);
     page(
         tx,
         &Listed { source, access: Access::Direct, filter: &filters, read: subscription, id: |it| it.id.0 },

@@ -9,7 +9,7 @@ mod missed_events;
 
 use super::{
     dead_letters::requeue::{INSERT_SAGA, SubscriptionLimits, requeue_all, scan_letters},
-    redrive::{redrive, redrive_columns, work},
+    redrive::{redrive, work},
     rows,
 };
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
@@ -21,7 +21,7 @@ use hooksaga_saga::{
 use hooksaga_store::{
     CancelOutcome, DeadLetterFilter, EventSpan, MissedEvents, NOT_DELIVERABLE, NewRedrive, Recipient,
     Redrive, RedriveColumns, RedriveStatus, RedriveStep, RedriveStore, RedriveWork, RequeuedSaga,
-    RunningLimits, StartOutcome, StepLimits, StepOf, StoreError, StoreResult, TenantScope,
+    RunningLimits, StartOutcome, StepLimits, StepOf, StoreError, StoreResult, TenantScope, redrive_columns,
 };
 use missed_events::scan;
 use rusqlite::{OptionalExtension, named_params};
@@ -226,8 +226,8 @@ fn plan(tx: &Tx<'_>, limits: StepLimits) -> DbResult<Option<(RedrivePosition, Pl
             Ok((RedrivePosition { id: RedriveId(row.get(0)?), tenant, after_at, after_id }, work(row, 2)?))
         })
         .optional()?;
-    let Some((standing, columns)) = found else { return Ok(None) };
-    let plan = match columns.into() {
+    let Some((standing, work)) = found else { return Ok(None) };
+    let plan = match work {
         RedriveWork::DeadLetters(filter) => {
             PlannedRedrive::Letters(choose_letters(tx, &standing, &filter, limits)?)
         }

@@ -9,14 +9,15 @@ use crate::{
     error::DbResult,
     roles::{rate_limits::START, rows},
     session::{Commit, Tx},
+    time,
 };
 use async_trait::async_trait;
-use hooksaga_saga::{Gate, JobId};
+use hooksaga_saga::{JobId, Lead};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Started, Starting, StoreResult, WorkerBeat,
-    WorkerStore,
+    ClaimLimits, ClaimedBatch, ClockReading, JobReport, LeaseRef, LeaseRequest, Starting, Starts,
+    StoreResult, WorkerBeat, WorkerStore,
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const HEARTBEAT: &str = "/* worker.heartbeat */
 INSERT INTO workers (id, slots, version, started_at, seen_at) VALUES (?1, ?2, ?3, ?4, ?4)
@@ -54,9 +55,9 @@ impl WorkerStore for WorkerSql {
         self.handle.write(move |tx| claim::claim(tx, &limits, lease)).await
     }
 
-    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
+    async fn start_limited(&self, starting: &[Starting], lead: Lead) -> StoreResult<Starts> {
         let starting = starting.to_vec();
-        self.handle.write(move |tx| start_limited(tx, &starting)).await
+        self.handle.write(move |tx| start_limited(tx, &starting, lead)).await
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
@@ -120,14 +121,15 @@ impl WorkerStore for WorkerSql {
     }
 }
 
-fn start_limited(tx: &Tx<'_>, starting: &[Starting]) -> DbResult<Vec<Started>> {
-    let mut started = Vec::with_capacity(starting.len());
+/// The transaction's own time would not do: which moment of the process's clock it was read at is not known.
+fn start_limited(tx: &Tx<'_>, starting: &[Starting], lead: Lead) -> DbResult<Starts> {
+    let asked = Instant::now();
+    let clock = ClockReading::of_call(time::now(), asked);
+    let mut reserved = Vec::with_capacity(starting.len());
     for Starting { subscription_id, limit, jobs } in starting.iter().copied() {
-        let bucket = START.full_at(tx, subscription_id)?;
-        let jobs = limit.pass(Gate::Start, bucket, jobs, tx.now).passed;
-        let full_at = START.pass(tx, subscription_id, limit, bucket, jobs)?;
-        let wait = limit.wait(Gate::Start, Some(full_at), 1, tx.now);
-        started.push(Started { subscription_id, jobs, wait });
+        let one = limit.reserve(START.full_at(tx, subscription_id)?, jobs, clock.time, lead);
+        START.store(tx, subscription_id, one.full_at)?;
+        reserved.push(one);
     }
-    Ok(started)
+    Ok(Starts { clock, reserved })
 }

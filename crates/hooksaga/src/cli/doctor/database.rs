@@ -1,21 +1,19 @@
 //! The database, as it is found from here.
 
-use super::finding::{Finding, Verdict};
+use super::{
+    finding::{Finding, Verdict},
+    signing_key,
+};
 use crate::{
     config::{BackendUrl, Config},
     output, wiring,
 };
-use hooksaga_pipeline::SecretKey;
 use hooksaga_store::{
     ClockReading, Examination, Fault, LivingWorker, QueueGauges, RoleFault, RolesFound, SchemaVersion,
     StoreError, StoreResult,
 };
 use jiff::Timestamp;
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 use tokio::time::Instant;
 
 /// How long one question may take: longer than the drivers' own limits for a server that is silent.
@@ -49,7 +47,7 @@ pub(super) async fn database(config: &Config) -> (Vec<Finding>, Vec<LivingWorker
     findings.push(judge_clock(clock));
     let mut workers = Vec::new();
     if schema.is_ok() {
-        findings.push(signing_key(config, deadline).await);
+        findings.push(signing_key::judge(config, deadline).await);
         let (work, living) = work(config, deadline).await;
         findings.extend(work);
         workers = living;
@@ -58,7 +56,10 @@ pub(super) async fn database(config: &Config) -> (Vec<Finding>, Vec<LivingWorker
 }
 
 /// Waits for one question, and no longer than until the deadline of all.
-async fn in_time<T>(deadline: Instant, question: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
+pub(super) async fn in_time<T>(
+    deadline: Instant,
+    question: impl Future<Output = StoreResult<T>>,
+) -> StoreResult<T> {
     let own = Instant::now() + PATIENCE;
     tokio::time::timeout_at(own.min(deadline), question).await.unwrap_or_else(|_| {
         Err(StoreError::Unavailable(if own <= deadline {
@@ -139,7 +140,7 @@ fn judge_fault(check: &'static str, RoleFault { role, fault }: &RoleFault) -> Fi
 
 fn judge_clock(reading: Option<ClockReading>) -> Finding {
     const CHECK: &str = "clock";
-    let Some(ClockReading { time, read_at, give_or_take }) = reading else {
+    let Some(reading) = reading else {
         return Finding::untried(
             CHECK,
             "the embedded database uses this machine's clock; not tried: whether it is right",
@@ -148,9 +149,9 @@ fn judge_clock(reading: Option<ClockReading>) -> Finding {
         );
     };
     let here = Timestamp::now();
-    let elapsed = i64::try_from(read_at.elapsed().as_micros()).unwrap_or(i64::MAX);
-    let ahead = time.as_micros().saturating_sub(here.as_microsecond().saturating_sub(elapsed));
-    judge_difference(ahead, give_or_take)
+    let elapsed = i64::try_from(reading.read_at().elapsed().as_micros()).unwrap_or(i64::MAX);
+    let ahead = reading.time.as_micros().saturating_sub(here.as_microsecond().saturating_sub(elapsed));
+    judge_difference(ahead, reading.give_or_take())
 }
 
 /// `ahead`: how far the database's clock is ahead of this machine's, in microseconds.
@@ -168,78 +169,6 @@ fn judge_difference(ahead: i64, give_or_take: Duration) -> Finding {
         ),
         apart if apart > APART => Finding::warning(CHECK, found, advice),
         _ => Finding::ok(CHECK, found),
-    }
-}
-
-/// Whether `secrets.key` opens what is stored. An embedded database's is a file that a start would make.
-async fn signing_key(config: &Config, deadline: Instant) -> Finding {
-    const CHECK: &str = "signing key";
-    if let BackendUrl::Sqlite(path) = &config.database.backend {
-        if config.secrets.key.is_some() {
-            return judge_set_key();
-        }
-        let file = path.with_file_name("secret.key");
-        return match in_time(deadline, read(file.clone())).await {
-            Ok(content) => judge_key_file(&file, content),
-            Err(_) => Finding::problem(
-                CHECK,
-                format!("{} could not be read in time", file.display()),
-                "check the disk that it is on",
-            ),
-        };
-    }
-    let key = match wiring::secret_key(config, &[]) {
-        Ok(key) => key,
-        Err(error) => return Finding::from_line(CHECK, Verdict::Problem, &error.to_string()),
-    };
-    match in_time(deadline, wiring::sealing_keys(&config.database)).await {
-        Ok(ids) if ids.iter().all(|id| key.opens(id)) => {
-            Finding::ok(CHECK, "secrets.key opens every stored signing secret")
-        }
-        Ok(_) => Finding::problem(
-            CHECK,
-            "secrets.key does not open the stored signing secrets: they are encrypted with another key",
-            "set the key that they were created with, as secrets.old_key if there is a new one",
-        ),
-        Err(error) => {
-            Finding::warning(CHECK, format!("it could not be tried: {error}"), "see the other checks")
-        }
-    }
-}
-
-/// What a file holds, or why it cannot be read. A disk that hangs holds up nobody but who waits for this.
-async fn read(file: PathBuf) -> StoreResult<std::io::Result<String>> {
-    tokio::task::spawn_blocking(move || std::fs::read_to_string(file))
-        .await
-        .map_err(|error| StoreError::Unavailable(format!("reading was interrupted ({error})")))
-}
-
-/// `secrets.key` beside an embedded database. Only the server that has it open can try the key.
-fn judge_set_key() -> Finding {
-    Finding::untried(
-        "signing key",
-        "secrets.key is set; not tried: whether it opens the stored signing secrets",
-        "nothing, if the server runs: it tries the key when it starts",
-    )
-}
-
-/// The finding about the key in a file.
-fn judge_key_file(file: &Path, content: std::io::Result<String>) -> Finding {
-    const CHECK: &str = "signing key";
-    let shown = file.display();
-    match content {
-        Ok(text) if text.trim().parse::<SecretKey>().is_ok() => Finding::untried(
-            CHECK,
-            format!("{shown} is a key; not tried: whether it opens the stored signing secrets"),
-            "nothing, if the server runs: it tries the key when it starts; keep a copy of the file apart from the \
-             database's backups",
-        ),
-        Ok(_) => Finding::problem(CHECK, format!("{shown} is not a key"), "restore it from a backup"),
-        Err(error) => Finding::problem(
-            CHECK,
-            format!("{shown} cannot be read ({error}), and stored signing secrets are encrypted with it"),
-            "restore it from a backup, or set secrets.key to its content",
-        ),
     }
 }
 
@@ -322,20 +251,6 @@ mod tests {
         let over = in_time(begun, std::future::pending::<StoreResult<()>>()).await;
         assert!(over.is_err(), "nothing is waited for afterwards");
         assert!(matches!(in_time(begun + TOGETHER, async { Ok(7) }).await, Ok(7)));
-    }
-
-    #[test]
-    fn a_key_that_was_not_tried_is_not_called_ok() {
-        let file = Path::new("data/secret.key");
-        let key = format!("{}=\n", "A".repeat(43));
-        for finding in [judge_set_key(), judge_key_file(file, Ok(key))] {
-            assert_eq!(finding.verdict, Verdict::Untried, "{finding:?}");
-            assert!(finding.found.contains("not tried") && finding.advice.is_some(), "{finding:?}");
-        }
-        let wrong = judge_key_file(file, Ok("hunter2".to_owned()));
-        assert!(wrong.verdict == Verdict::Problem && !format!("{wrong:?}").contains("hunter2"), "{wrong:?}");
-        let missing = judge_key_file(file, Err(std::io::ErrorKind::NotFound.into()));
-        assert_eq!(missing.verdict, Verdict::Problem, "{missing:?}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod database;
 mod finding;
 mod host;
 mod settings;
+mod signing_key;
 mod validity;
 
 use super::options::ConfigOptions;

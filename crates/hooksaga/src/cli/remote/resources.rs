@@ -240,6 +240,9 @@ pub(in crate::cli) struct ApiStats {
     pub(in crate::cli) held: u64,
     /// The server's own: nobody sees them for one tenant.
     pub(in crate::cli) queue_depths: Option<BTreeMap<String, u64>>,
+    /// How long ago the three above were counted.
+    #[serde(default)]
+    pub(in crate::cli) counted_seconds_ago: u64,
     pub(in crate::cli) oldest_due_age_seconds: f64,
     pub(in crate::cli) per_minute: Vec<InMinute>,
     pub(in crate::cli) per_subscription: Vec<OfSubscription>,

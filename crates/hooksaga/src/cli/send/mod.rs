@@ -4,14 +4,14 @@ mod batch;
 mod lines;
 mod watch;
 
-use super::remote::{self, ServerArgs, read_argument, tenant};
+use super::remote::{self, ServerArgs, event_type, read_argument, tenant};
 use crate::{
     client::Client,
     error::{CliError, CliResult},
     output,
 };
 use clap::Args;
-use hooksaga_saga::Tenant;
+use hooksaga_saga::{EventType, Tenant};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::path::PathBuf;
@@ -32,8 +32,8 @@ Without PAYLOAD, {} is sent.";
 #[command(after_help = format!("{EXAMPLES}\n{}", remote::WHERE))]
 pub(super) struct Send {
     /// The event's type, such as order.created
-    #[arg(value_name = "TYPE", required_unless_present = "file")]
-    event_type: Option<String>,
+    #[arg(value_name = "TYPE", required_unless_present = "file", value_parser = event_type)]
+    event_type: Option<EventType>,
 
     /// JSON text, @FILE for a file, or - for standard input
     #[arg(value_name = "PAYLOAD", conflicts_with = "file")]
@@ -99,7 +99,10 @@ impl Send {
         let client = self.server.connect()?;
         match &self.file {
             Some(file) => {
-                let given = Given { event_type: self.event_type.as_deref(), tenant: self.tenant.as_ref() };
+                let given = Given {
+                    event_type: self.event_type.as_ref().map(EventType::as_str),
+                    tenant: self.tenant.as_ref(),
+                };
                 batch::send(client, file, given, self.json).await
             }
             None => self.send_one(client).await,
@@ -112,7 +115,7 @@ impl Send {
         let payload: Box<RawValue> = serde_json::from_str(&text)
             .map_err(|error| CliError::new(format!("the payload is not JSON: {error}; nothing was sent")))?;
         let event = Event {
-            event_type,
+            event_type: event_type.to_string(),
             payload,
             external_id: self.external_id,
             tenant: self.tenant.map(|tenant| tenant.to_string()),

@@ -2,22 +2,17 @@
 //! so, refuses with 503 and Retry-After, is not ready, writes no flood of log lines, and goes on by itself when there is
 //! enough again.
 
+mod full_disks;
+mod memory;
+
 use crate::support::*;
 use hooksaga_testkit::{
     mariadb::{self, MariaDbServer},
     postgres::{self, PostgresServer},
     proxy::Proxy,
-    server::{Server as Endpoint, read_request},
 };
-use std::{
-    any::Any,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Instant,
-};
-use tokio::{io::AsyncWriteExt, process::Command};
+use std::{any::Any, time::Instant};
+use tokio::process::Command;
 
 /// So long something is missing: long enough for every loop to meet it several times.
 const MISSING: Duration = Duration::from_secs(3);
@@ -36,19 +31,20 @@ fn loud(server: &Server) -> usize {
     log.iter().filter(|record| matches!(record["level"].as_str(), Some("WARN" | "ERROR"))).count()
 }
 
-/// Posts all the time while something is missing. Each post is stored or refused with 503 and a hint; the ids of those that
-/// were stored, and how many were refused.
+/// Posts all the time while something is missing, until posts have been refused for a while. Each post is stored or refused
+/// with 503 and a hint; the ids of those that were stored, and how many were refused.
 async fn post_meanwhile(server: &Server) -> (Vec<i64>, usize) {
     let (began, before) = (Instant::now(), loud(server));
-    let (mut stored, mut refused) = (Vec::new(), 0);
-    while began.elapsed() < MISSING {
-        let event = json!({"event_type": "t", "payload": "x".repeat(500)});
-        let answer = server.api().post("/v1/events", &event).await;
+    let (mut stored, mut refused, mut first) = (Vec::new(), 0, None);
+    while first.is_none_or(|first: Instant| first.elapsed() < MISSING) {
+        assert!(first.is_some() || began.elapsed() < PATIENCE, "nothing is missing: {} stored", stored.len());
+        let answer = server.api().post("/v1/events", &an_event()).await;
         match answer.status {
             201 => stored.push(answer.json()["id"].as_i64().unwrap()),
             503 => {
                 assert!(answer.header("retry-after").is_some(), "{answer:?}");
                 refused += 1;
+                first.get_or_insert_with(Instant::now);
             }
             other => panic!("{other}: {}", answer.text()),
         }
@@ -58,6 +54,19 @@ async fn post_meanwhile(server: &Server) -> (Vec<i64>, usize) {
     assert!(lines > 0, "it says nothing");
     assert!(lines <= MOST_LINES, "{lines} lines in {:?}", began.elapsed());
     (stored, refused)
+}
+
+fn an_event() -> Value {
+    json!({"event_type": "t", "payload": "x".repeat(500)})
+}
+
+/// Delivers an event of the type `t`, and will deliver others: the event's id.
+async fn has_delivered(server: &Server) -> (Receiver, i64) {
+    let (api, receiver) = (server.api(), Receiver::start().await);
+    api.verified_subscription("t", &receiver.url("/in")).await;
+    let event = api.event("t", &json!(1)).await;
+    api.delivery_with_status(event, "Completed").await;
+    (receiver, event)
 }
 
 /// It is ready again, takes events and delivers them; so it does with what was stored meanwhile.
@@ -78,32 +87,6 @@ async fn recovers(server: &Server, stored: &[i64]) {
     .await;
 }
 
-/// The embedded database cannot write a byte more. (A limit on the size of files does the same as a full disk, and needs
-/// no disk.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_takes_no_more_is_told_and_recovered_from() {
-    let installation = Installation::sqlite();
-    let server = Server::start_after(&installation, "trap '' XFSZ", &["serve", "--dev"]).await;
-    let (api, receiver) = (server.api(), Receiver::start().await);
-    api.verified_subscription("t", &receiver.url("/in")).await;
-    let first = api.event("t", &json!(1)).await;
-    api.delivery_with_status(first, "Completed").await;
-
-    limit(&server, "--fsize=0:").await;
-    let (stored, refused) = post_meanwhile(&server).await;
-    assert!(refused > 10 && stored.is_empty(), "{refused} refused, {stored:?}");
-    let refusal = api.post("/v1/events", &json!({"event_type": "t", "payload": 1})).await.expect(503);
-    assert!(refusal["detail"].as_str().unwrap().contains("takes no writes"), "{refusal}");
-    let unready = server.api_with(None).get("/readyz").await.expect(503);
-    assert!(unready["detail"].as_str().unwrap().contains("disk is full"), "{unready}");
-    assert_eq!(server.api_with(None).get("/healthz").await.status, 200);
-    assert_eq!(api.get(&format!("/v1/events/{first}")).await.status, 200, "reading goes on");
-
-    limit(&server, "--fsize=unlimited:").await;
-    recovers(&server, &stored).await;
-    assert_eq!(server.terminate().await, Some(0));
-}
-
 /// Other programs take every connection that the database has.
 async fn no_connection_is_left<H>(
     url: String,
@@ -115,10 +98,7 @@ async fn no_connection_is_left<H>(
     let migrated = run(&installation, &["migrate"]).await;
     assert_eq!(migrated.status.code(), Some(0), "{migrated:?}");
     let server = installation.serve().await;
-    let (api, receiver) = (server.api(), Receiver::start().await);
-    api.verified_subscription("t", &receiver.url("/in")).await;
-    let first = api.event("t", &json!(1)).await;
-    api.delivery_with_status(first, "Completed").await;
+    let _receiver = has_delivered(&server).await;
 
     // Its own connections go, too, and others are faster.
     server.signal("STOP").await;
@@ -171,10 +151,8 @@ async fn without_connections_to_mysql_it_refuses_and_recovers() {
 /// The database is read-only for a while: a standby, or an administrator's doing. It can be read all the time.
 async fn takes_no_writes(installation: &Installation, set: impl AsyncFn(bool)) {
     let server = installation.serve().await;
-    let (api, receiver) = (server.api(), Receiver::start().await);
-    api.verified_subscription("t", &receiver.url("/in")).await;
-    let first = api.event("t", &json!(1)).await;
-    api.delivery_with_status(first, "Completed").await;
+    let (_receiver, first) = has_delivered(&server).await;
+    let api = server.api();
 
     set(true).await;
     let (stored, refused) = post_meanwhile(&server).await;
@@ -257,88 +235,4 @@ async fn without_descriptors_nothing_is_spent_and_it_recovers() {
     limit(&server, "--nofile=1024:").await;
     recovers(&server, &stored).await;
     assert_eq!(server.terminate().await, Some(0));
-}
-
-/// Far more payload waits for a slow endpoint than a worker may hold: it holds no more than it may, and all is delivered.
-async fn large_jobs_take_bounded_memory(installation: Installation) {
-    const MIB: usize = 1 << 20;
-    /// Held at most: 64 MiB of payloads, each as it came from the database and as it is sent, and what is freed late.
-    const MOST: u64 = 256;
-    let jobs: usize = std::env::var("HOOKSAGA_LARGE_JOBS").map_or(512, |text| text.parse().unwrap());
-    // The endpoint lets the first ones wait until all are posted.
-    let installation = installation
-        .with("HOOKSAGA_CALLBACKS_ALLOW_TRUSTED", "true")
-        .with("HOOKSAGA_WORKER_HTTP_TIMEOUT", "60s")
-        .with("HOOKSAGA_WORKER_LEASE_DURATION", "90s");
-    // An embedded database belongs to one process, which does everything.
-    let is_embedded = installation.database_url().is_none();
-    let api_server = match is_embedded {
-        true => installation.serve().await,
-        false => installation.serve_only("api,verifier,router,deadletters,cleaner,orchestrator").await,
-    };
-    let api = api_server.api();
-    let arrived = Arc::new(AtomicUsize::new(0));
-    let is_open = Arc::new(AtomicBool::new(!is_embedded));
-    let (counter, opened) = (Arc::clone(&arrived), Arc::clone(&is_open));
-    let endpoint = Endpoint::start(move |mut stream, _| {
-        let (counter, opened) = (Arc::clone(&counter), Arc::clone(&opened));
-        async move {
-            while read_request(&mut stream).await.is_some_and(|request| request.body.len() == MIB) {
-                while !opened.load(Ordering::SeqCst) {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-                tokio::time::sleep(Duration::from_millis(300)).await;
-                if stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.is_err() {
-                    return;
-                }
-                counter.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-    })
-    .await;
-    let new = json!({"event_type": "t", "callback_url": endpoint.url()});
-    let id = api.post("/v1/subscriptions", &new).await.expect(201)["id"].as_i64().unwrap();
-    api.post(&format!("/v1/subscriptions/{id}/verify"), &json!({"trusted": true})).await;
-    eventually("it is vouched for", || async {
-        api.subscription(id).await["verified"].as_bool()?.then_some(())
-    })
-    .await;
-    let event = json!({"event_type": "t", "payload": "x".repeat(MIB - 2)});
-    let post = async || {
-        for _ in 0..jobs / 4 {
-            api.post("/v1/events", &event).await.expect(201);
-        }
-    };
-    let before = api_server.resident_mib();
-    tokio::join!(post(), post(), post(), post());
-    is_open.store(true, Ordering::SeqCst);
-    let apart = if is_embedded { None } else { Some(installation.serve_only("worker").await) };
-    let worker = apart.as_ref().unwrap_or(&api_server);
-    let base = if is_embedded { before } else { worker.resident_mib() };
-    eventually("all is delivered", || async { (arrived.load(Ordering::SeqCst) >= jobs).then_some(()) }).await;
-    let most = worker.peak_mib();
-    assert!(most < base + MOST, "{jobs} jobs of 1 MiB: {base} MiB became {most}");
-    eventually("every result is applied", || async {
-        let stats = api.get("/v1/stats").await.expect(200);
-        stats["open_deliveries"].as_object()?.values().all(|count| count == 0).then_some(())
-    })
-    .await;
-    for server in apart.into_iter().chain([api_server]) {
-        assert_eq!(server.terminate().await, Some(0));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_jobs_take_bounded_memory_on_sqlite() {
-    large_jobs_take_bounded_memory(Installation::sqlite()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_jobs_take_bounded_memory_on_postgres() {
-    large_jobs_take_bounded_memory(Installation::postgres().await).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_jobs_take_bounded_memory_on_mysql() {
-    large_jobs_take_bounded_memory(Installation::mysql().await).await;
 }
