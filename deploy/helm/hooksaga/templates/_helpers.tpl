@@ -61,7 +61,7 @@ metadata:
     {{- end }}
 spec:
   automountServiceAccountToken: false
-  # Kubernetes would set variables for a Service called hooksaga (HOOKSAGA_PORT, …), which look like settings.
+  # Kubernetes would set variables that begin with the name of the Service: for one called hooksaga they look like settings.
   enableServiceLinks: false
   # Time for deliveries in flight to finish.
   terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
