@@ -141,6 +141,37 @@ pub async fn starts_are_counted_across_processes(db: &dyn TestDatabase) {
     assert!(first.worker.start_limited(&[], Lead::NONE).await.unwrap().reserved.is_empty());
 }
 
+/// Subscriptions of one claim are decided together, whether they were asked about before or not, each by its own limit.
+pub async fn starts_of_many_subscriptions_are_counted_at_once(db: &dyn TestDatabase) {
+    const MOST: u32 = 1000;
+    let stores = db.stores();
+    // In no order, and every third one only later: its bucket is made beside those that are there.
+    let starting = |which: fn(&u32) -> bool| -> Vec<Starting> {
+        let asked = (1..=MOST).rev().filter(which).map(|number| Starting {
+            subscription_id: SubscriptionId(number.into()),
+            limit: RateLimit::per_second(1 + number % 2),
+            jobs: 2,
+        });
+        asked.collect()
+    };
+    let (some, all) = (starting(|number| number % 3 > 0), starting(|_| true));
+    let first = stores.worker.start_limited(&some, Lead::NONE).await.unwrap().reserved;
+    assert!(first.len() == some.len() && first.iter().all(|one| one.jobs == 1), "{first:?}");
+    let before = |id| some.iter().position(|one| one.subscription_id == id).map(|at| first[at].full_at);
+    let second = stores.worker.start_limited(&all, Lead::NONE).await.unwrap();
+    for (asked, got) in all.iter().zip(&second.reserved) {
+        match before(asked.subscription_id) {
+            None => assert_eq!(got.jobs, 1, "{asked:?}"),
+            // Where the first call was slow, there may be room again.
+            Some(full_at) => assert!(got.jobs <= 1 && got.full_at >= full_at, "{asked:?} {got:?}"),
+        }
+        let cost = asked.limit.time_for(1);
+        assert!(got.full_at <= second.clock.time.after(2 * cost), "by its own limit: {asked:?} {got:?}");
+    }
+    let rows = count(db, "rate_limits WHERE gate = 'start'").await;
+    assert_eq!(rows, i64::from(MOST));
+}
+
 /// What one process reserves ahead, another one neither takes nor forgets, however far ahead it asks itself.
 pub async fn starts_are_counted_for_their_moments(db: &dyn TestDatabase) {
     let (first, second) = (db.stores(), db.second_instance().await);

@@ -1,9 +1,11 @@
 //! Applies rate limits at admission and at the start of attempts.
 //!
 //! The rows of a batch are locked in their order, and the clock is read after that: a process that waited for another one
-//! must not use the time at which it began to wait. A row that is missing is inserted plainly: where another
-//! process was faster, the whole call is tried again.
+//! must not use the time at which it began to wait. Rows that are missing are inserted plainly: where another
+//! process was faster, the whole call is tried again. However many rows there are, each step is one statement: others wait
+//! for the locks meanwhile.
 
+use super::batch::{Batch, Field};
 use crate::{
     error::{DbError, DbResult},
     time::SqlTime,
@@ -13,17 +15,23 @@ use hooksaga_store::ClockReading;
 use mysql_async::{Transaction, prelude::Queryable as _};
 use std::{collections::BTreeMap, time::Instant};
 
-pub(crate) const LOCK_BUCKET: &str = "/* rate_limits.lock */
-SELECT full_at FROM rate_limits WHERE subscription_id = ? AND gate = ? FOR UPDATE";
+pub(crate) const LOCK_BUCKETS: &str = "/* rate_limits.lock */
+SELECT r.subscription_id, r.full_at
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN rate_limits r FORCE INDEX (PRIMARY) ON r.subscription_id = u.id AND r.gate = ? FOR UPDATE";
 
-/// A subscription that was never asked about has a full bucket.
-const MAKE_BUCKET: &str = "/* rate_limits.make */
-INSERT INTO rate_limits (subscription_id, gate, full_at) VALUES (?, ?, UTC_TIMESTAMP(6))";
+/// Subscriptions that were never asked about have full buckets.
+const MAKE_BUCKETS: &str = "/* rate_limits.make */
+INSERT INTO rate_limits (subscription_id, gate, full_at)
+SELECT u.id, ?, UTC_TIMESTAMP(6) FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS u";
 
 const CLOCK: &str = "/* rate_limits.clock */ SELECT UTC_TIMESTAMP(6)";
 
-pub(crate) const STORE_BUCKET: &str = "/* rate_limits.store */
-UPDATE rate_limits SET full_at = ? WHERE subscription_id = ? AND gate = ?";
+pub(crate) const STORE_BUCKETS: &str = "/* rate_limits.store */
+UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    id BIGINT PATH '$[0]', full_at DATETIME(6) PATH '$[1]')) AS t) u
+STRAIGHT_JOIN rate_limits r FORCE INDEX (PRIMARY) ON r.subscription_id = u.id AND r.gate = ?
+SET r.full_at = u.full_at";
 
 /// Where a limit is applied.
 pub(crate) const ADMISSION: &str = "admission";
@@ -44,18 +52,19 @@ impl Buckets {
     ) -> DbResult<Self> {
         let mut wanted: Vec<SubscriptionId> = ids.into_iter().collect();
         wanted.sort_unstable();
-        let mut found = BTreeMap::new();
-        for id in wanted {
-            let full_at: Option<SqlTime> = transaction.exec_first(LOCK_BUCKET, (id.0, gate)).await?;
-            match full_at {
-                Some(full_at) => drop(found.insert(id, full_at.0)),
-                None => transaction.exec_drop(MAKE_BUCKET, (id.0, gate)).await?,
-            }
+        let mut full_at = BTreeMap::new();
+        for document in Batch::ids(wanted.iter().map(|id| id.0)) {
+            let found: Vec<(i64, SqlTime)> = transaction.exec(LOCK_BUCKETS, (document, gate)).await?;
+            full_at.extend(found.into_iter().map(|(id, at)| (SubscriptionId(id), at.0)));
+        }
+        let missing = wanted.iter().filter(|id| !full_at.contains_key(id)).map(|id| id.0);
+        for document in Batch::ids(missing) {
+            transaction.exec_drop(MAKE_BUCKETS, (gate, document)).await?;
         }
         let asked = Instant::now();
         let now: Option<SqlTime> = transaction.query_first(CLOCK).await?;
         let clock = ClockReading::of_call(now.ok_or_else(|| DbError::unreadable("no clock"))?.0, asked);
-        Ok(Self { clock, full_at: found, gate })
+        Ok(Self { clock, full_at, gate })
     }
 
     pub(super) fn full_at(&self, id: SubscriptionId) -> Option<Timestamp> {
@@ -65,10 +74,11 @@ impl Buckets {
     pub(super) async fn store(
         &self,
         transaction: &mut Transaction<'_>,
-        id: SubscriptionId,
-        full_at: Timestamp,
+        changed: &[(SubscriptionId, Timestamp)],
     ) -> DbResult<()> {
-        transaction.exec_drop(STORE_BUCKET, (SqlTime(full_at), id.0, self.gate)).await?;
+        for document in Batch::of(changed, |(id, at)| [Field::Int(id.0), Field::At(*at)]) {
+            transaction.exec_drop(STORE_BUCKETS, (document, self.gate)).await?;
+        }
         Ok(())
     }
 }

@@ -38,13 +38,16 @@ pub(super) async fn admit(
         _ => false,
     });
     insert(&mut transaction, sagas, now, JobCheck::First).await?;
-    let mut limited = Vec::new();
+    let mut created: HashMap<SubscriptionId, u32> = HashMap::new();
+    for saga in sagas.iter().filter(|saga| saga.job_id.is_some()) {
+        *created.entry(saga.subscription_id).or_default() += 1;
+    }
+    let (mut stored, mut limited) = (Vec::new(), Vec::new());
     for (id, limit) in limits {
-        let new = sagas.iter().filter(|saga| saga.subscription_id == *id && saga.job_id.is_some()).count();
+        let new = created.get(id).copied().unwrap_or(0);
         let mut full_at = buckets.full_at(*id);
-        let new = u32::try_from(new).unwrap_or(u32::MAX);
         if let Some(after) = limit.to_store(full_at, new, now) {
-            buckets.store(&mut transaction, *id, after).await?;
+            stored.push((*id, after));
             full_at = Some(after);
         }
         let passed = let_through.get(id).copied().unwrap_or(0);
@@ -53,6 +56,7 @@ pub(super) async fn admit(
             limited.push(Limited { subscription_id: *id, wait });
         }
     }
+    buckets.store(&mut transaction, &stored).await?;
     transaction.commit().await?;
     Ok(limited)
 }

@@ -17,12 +17,13 @@ pub(super) async fn start_limited(
     let ids = starting.iter().map(|one| one.subscription_id);
     let buckets = Buckets::lock(&mut transaction, START, ids).await?;
     let clock = buckets.clock;
-    let mut reserved = Vec::with_capacity(starting.len());
+    let (mut reserved, mut stored) = (Vec::with_capacity(starting.len()), Vec::new());
     for Starting { subscription_id, limit, jobs } in starting.iter().copied() {
         let one = limit.reserve(buckets.full_at(subscription_id), jobs, clock.time, lead);
-        buckets.store(&mut transaction, subscription_id, one.full_at).await?;
+        stored.push((subscription_id, one.full_at));
         reserved.push(one);
     }
+    buckets.store(&mut transaction, &stored).await?;
     transaction.commit().await?;
     Ok(Starts { clock, reserved })
 }
