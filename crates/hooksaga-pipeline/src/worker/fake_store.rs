@@ -4,8 +4,8 @@ use super::results::{ClaimAllowance, ResultGate};
 use async_trait::async_trait;
 use hooksaga_saga::{JobId, Lead, Timestamp};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Starting, Starts, StoreError, StoreResult,
-    WorkerBeat, WorkerStore,
+    ClaimLimits, ClaimedBatch, HeldBuckets, JobReport, LeaseRef, LeaseRequest, Starting, Starts, StoreError,
+    StoreResult, WorkerBeat, WorkerStore,
 };
 use std::{
     collections::HashMap,
@@ -58,7 +58,7 @@ impl WorkerStore for FakeStore {
         Ok(())
     }
 
-    async fn start_limited(&self, _: &[Starting], _: Lead) -> StoreResult<Starts> {
+    async fn start_limited(&self, _: &[Starting], _: Lead, _: HeldBuckets) -> StoreResult<Starts> {
         Err(StoreError::Other("nothing here has a limit".to_owned()))
     }
 

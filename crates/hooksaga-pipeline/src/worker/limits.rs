@@ -6,13 +6,16 @@
 //!
 //! A start is counted in the database for one moment, and happens at that moment or not at all. While commits are slow, the
 //! moments asked for lie ahead of them ([`Lead`]).
+//!
+//! Where another process holds a bucket, its subscription is asked about once more, after the others and apart from them: that
+//! process may be frozen.
 
 use super::{
     attempt::{PreparedAttempt, Settled},
     prepare::Work,
 };
 use hooksaga_saga::{Lead, RateLimit, SubscriptionId};
-use hooksaga_store::{Starting, Starts, StoreResult, WorkerStore};
+use hooksaga_store::{HeldBuckets, Starting, Starts, StoreResult, WorkerStore};
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -25,6 +28,9 @@ const STEP: Duration = Duration::from_millis(20);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// However many are before it: a job that is put off for longer counts as put off by a clock that was wrong.
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
+
+/// How the limits of one claim are asked about. Nothing is undecided after the last of these.
+pub(super) const HELD_BUCKETS: [HeldBuckets; 2] = [HeldBuckets::PassOver, HeldBuckets::WaitFor];
 
 /// Where this process asks for starts.
 #[derive(Debug)]
@@ -49,15 +55,22 @@ impl StartGate {
     }
 
     /// Counts starts, and learns from the answer how far ahead the next question has to be.
-    async fn ask(&self, store: &dyn WorkerStore, starting: &[Starting]) -> StoreResult<(Starts, Lead)> {
+    async fn ask(
+        &self,
+        store: &dyn WorkerStore,
+        starting: &[Starting],
+        held: HeldBuckets,
+    ) -> StoreResult<(Starts, Lead)> {
         let lead = self.lead();
-        let starts = store.start_limited(starting, lead).await?;
+        let starts = store.start_limited(starting, lead, held).await?;
         let took = starts.clock.asked.elapsed();
-        let joined =
-            starting.iter().zip(&starts.reserved).map(|(one, got)| lead.joining(one.limit, got.wait));
-        let joined = joined.max().unwrap_or_default();
-        let next = self.lead().after(took).max(joined).min(self.most);
-        *self.learned() = Learned { lead: next, answered: Instant::now() };
+        let answers = starting.iter().zip(&starts.reserved);
+        let joined = answers.filter_map(|(one, got)| Some(lead.joining(one.limit, got.as_ref()?.wait)));
+        // Where everything was passed over nothing was written, and what that took says nothing about the next commit.
+        if let Some(joined) = joined.max() {
+            let next = self.lead().after(took).max(joined).min(self.most);
+            *self.learned() = Learned { lead: next, answered: Instant::now() };
+        }
         Ok((starts, lead))
     }
 
@@ -74,6 +87,14 @@ impl StartGate {
 /// Attempts of one claim whose subscriptions have a rate limit, each with what it holds while it waits.
 #[derive(Debug)]
 pub(super) struct LimitedAttempts<T>(BTreeMap<SubscriptionId, (RateLimit, Vec<(PreparedAttempt, T)>)>);
+
+/// What was decided about limited attempts, each with what it holds.
+pub(super) struct Passed<T> {
+    pub(super) start: Vec<(PreparedAttempt, T)>,
+    pub(super) back: Vec<(Settled, T)>,
+    /// Another process held their buckets.
+    pub(super) undecided: LimitedAttempts<T>,
+}
 
 impl Work {
     /// Takes the attempts of rate-limited subscriptions out. `hold` is what each holds while it waits.
@@ -101,29 +122,34 @@ impl<T> LimitedAttempts<T> {
         self.0.is_empty()
     }
 
-    /// Asks how many may start. Returns those that may, and the others to be given back, with what each holds.
+    /// Asks how many may start.
     pub(super) async fn pass(
         self,
         store: &dyn WorkerStore,
         gate: &StartGate,
-    ) -> (Vec<(PreparedAttempt, T)>, Vec<(Settled, T)>) {
+        held: HeldBuckets,
+    ) -> Passed<T> {
         let starting = |(id, (limit, of_one)): (&SubscriptionId, &(RateLimit, Vec<_>))| Starting {
             subscription_id: *id,
             limit: *limit,
             jobs: u32::try_from(of_one.len()).unwrap_or(u32::MAX),
         };
         let starting: Vec<Starting> = self.0.iter().map(starting).collect();
-        let (mut start, mut back) = (Vec::new(), Vec::new());
-        let (starts, lead) = match gate.ask(store, &starting).await {
+        let (mut start, mut back, mut undecided) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let (starts, lead) = match gate.ask(store, &starting, held).await {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::warn!(%error, "cannot read rate limits; rate-limited deliveries are postponed");
                 let all = self.0.into_values().flat_map(|(_, of_one)| of_one);
                 back.extend(all.map(|(attempt, held)| (attempt.about.give_back(AFTER_FAILURE), held)));
-                return (start, back);
+                return Passed { start, back, undecided: Self(undecided) };
             }
         };
-        for ((limit, of_one), reserved) in self.0.into_values().zip(starts.reserved) {
+        for ((id, (limit, of_one)), reserved) in self.0.into_iter().zip(starts.reserved) {
+            let Some(reserved) = reserved else {
+                undecided.insert(id, (limit, of_one));
+                continue;
+            };
             for (number, (mut attempt, held)) in (0..).zip(of_one) {
                 if number < reserved.jobs {
                     let before_last = limit.time_for(reserved.jobs - 1 - number);
@@ -137,7 +163,7 @@ impl<T> LimitedAttempts<T> {
                 }
             }
         }
-        (start, back)
+        Passed { start, back, undecided: Self(undecided) }
     }
 }
 
