@@ -98,3 +98,44 @@ async fn two_processes_whose_commits_are_slow_keep_the_limit() {
     assert!(most <= i64::from(RATE + RATE.div_ceil(10)), "{most} started in a second");
     assert!(took < Duration::from_secs(20), "{EVENTS} took {took:?} at {RATE} a second");
 }
+
+/// As a process does that is frozen while it applies a limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_somebody_holds_delays_no_other_subscription() {
+    let installation = Installation::postgres().await;
+    let url = installation.database_url().unwrap().to_owned();
+    let (mut client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let (server, receiver) = (installation.serve().await, Receiver::start().await);
+    let api = server.api();
+    let mut ids = Vec::new();
+    for (name, limit) in [("held", json!(20)), ("limited", json!(100)), ("free", json!(null))] {
+        let (id, _) = api.verified_subscription(name, &receiver.url(&format!("/{name}"))).await;
+        api.patch(&format!("/v1/subscriptions/{id}"), &json!({"rate_limit": limit})).await.expect(200);
+        api.event(name, &json!(0)).await;
+        receiver.wait_for(&format!("/{name}"), 1, PATIENCE).await;
+        ids.push(id);
+    }
+    let mut sent = 1;
+    for gate in ["admission", "start"] {
+        let transaction = client.transaction().await.unwrap();
+        let hold = "UPDATE rate_limits SET full_at = full_at WHERE subscription_id = $1 AND gate = $2";
+        assert_eq!(transaction.execute(hold, &[&ids[0], &gate]).await.unwrap(), 1);
+        let events: Vec<_> = (0..100).map(|n| json!({"event_type": "held", "payload": n})).collect();
+        api.post("/v1/events/batch", &json!({"events": events})).await.expect(200);
+        // A second is enough to admit more jobs of the held one than a worker has connections.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let began = Instant::now();
+        for _ in 0..3 {
+            sent += 1;
+            for name in ["limited", "free"] {
+                api.event(name, &json!(sent)).await;
+                receiver.wait_for(&format!("/{name}"), sent, PATIENCE).await;
+            }
+        }
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(4), "the others waited {took:?} for the {gate}");
+        transaction.rollback().await.unwrap();
+    }
+    receiver.wait_for("/held", 201, PATIENCE).await;
+}

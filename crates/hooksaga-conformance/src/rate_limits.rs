@@ -5,8 +5,10 @@ use super::{
     fixture::{ALL, MANY, TYPE, append_many, create_jobs, new_subscription, route, verified, verified_with},
     rows::{count, db_now},
 };
-use hooksaga_saga::{Lead, RateLimit, Reservation, SubscriptionId};
-use hooksaga_store::{Allotted, Move, NewSubscription, Scheduled, Starting, Stores, SubscriptionPatch};
+use hooksaga_saga::{Lead, RateLimit, Reservation, SubscriptionId, Timestamp};
+use hooksaga_store::{
+    Allotted, HeldBuckets, Move, NewSubscription, Scheduled, Starting, Starts, Stores, SubscriptionPatch,
+};
 use std::time::{Duration, Instant};
 
 async fn limited(stores: &Stores, url: &str, rate_limit: u32) -> SubscriptionId {
@@ -19,6 +21,10 @@ async fn pass(stores: &Stores, id: SubscriptionId, jobs: u32) -> Scheduled {
     stores.orchestrator.create_jobs(&allotted, &|| Move::Now).await.unwrap()
 }
 
+async fn start_all(stores: &Stores, starting: &[Starting], lead: Lead) -> Starts {
+    stores.worker.start_limited(starting, lead, HeldBuckets::WaitFor).await.unwrap()
+}
+
 async fn reserve(
     stores: &Stores,
     id: SubscriptionId,
@@ -27,7 +33,7 @@ async fn reserve(
     lead: Lead,
 ) -> Reservation {
     let starting = [Starting { subscription_id: id, limit, jobs }];
-    let [reserved] = stores.worker.start_limited(&starting, lead).await.unwrap().reserved[..] else {
+    let [Some(reserved)] = start_all(stores, &starting, lead).await.reserved[..] else {
         panic!("not one result for one question")
     };
     reserved
@@ -138,7 +144,42 @@ pub async fn starts_are_counted_across_processes(db: &dyn TestDatabase) {
     assert!(started >= 6.0 && started <= most, "{started} started in {took:?}");
     let left = start(&first).await;
     assert!(left.wait > Duration::ZERO && left.wait <= Duration::from_millis(10), "{left:?}");
-    assert!(first.worker.start_limited(&[], Lead::NONE).await.unwrap().reserved.is_empty());
+    assert!(start_all(&first, &[], Lead::NONE).await.reserved.is_empty());
+}
+
+/// Subscriptions of one claim are decided together, whether they were asked about before or not, each by its own limit.
+pub async fn starts_of_many_subscriptions_are_counted_at_once(db: &dyn TestDatabase) {
+    const MOST: u32 = 1000;
+    let stores = db.stores();
+    // In no order, and every third one only later: its bucket is made beside those that are there.
+    let starting = |which: fn(&u32) -> bool| -> Vec<Starting> {
+        let asked = (1..=MOST).rev().filter(which).map(|number| Starting {
+            subscription_id: SubscriptionId(number.into()),
+            limit: RateLimit::per_second(1 + number % 2),
+            jobs: 2,
+        });
+        asked.collect()
+    };
+    let (some, all) = (starting(|number| number % 3 > 0), starting(|_| true));
+    let decided = |starts: Starts| -> (Timestamp, Vec<Reservation>) {
+        (starts.clock.time, starts.reserved.into_iter().map(Option::unwrap).collect())
+    };
+    let passing_over = stores.worker.start_limited(&some, Lead::NONE, HeldBuckets::PassOver);
+    let (_, first) = decided(passing_over.await.unwrap());
+    assert!(first.len() == some.len() && first.iter().all(|one| one.jobs == 1), "{first:?}");
+    let before = |id| some.iter().position(|one| one.subscription_id == id).map(|at| first[at].full_at);
+    let (now, second) = decided(start_all(&stores, &all, Lead::NONE).await);
+    for (asked, got) in all.iter().zip(&second) {
+        match before(asked.subscription_id) {
+            None => assert_eq!(got.jobs, 1, "{asked:?}"),
+            // Where the first call was slow, there may be room again.
+            Some(full_at) => assert!(got.jobs <= 1 && got.full_at >= full_at, "{asked:?} {got:?}"),
+        }
+        let cost = asked.limit.time_for(1);
+        assert!(got.full_at <= now.after(2 * cost), "by its own limit: {asked:?} {got:?}");
+    }
+    let rows = count(db, "rate_limits WHERE gate = 'start'").await;
+    assert_eq!(rows, i64::from(MOST));
 }
 
 /// What one process reserves ahead, another one neither takes nor forgets, however far ahead it asks itself.
@@ -160,7 +201,7 @@ pub async fn starts_are_counted_for_their_moments(db: &dyn TestDatabase) {
 pub async fn the_clock_of_a_start_lies_between_question_and_answer(db: &dyn TestDatabase) {
     let stores = db.stores();
     let (earliest, asked) = (db_now(db).await, Instant::now());
-    let clock = stores.worker.start_limited(&[], Lead::NONE).await.unwrap().clock;
+    let clock = start_all(&stores, &[], Lead::NONE).await.clock;
     // SQLite's statements know the time to the millisecond.
     let (answered, latest) = (Instant::now(), db_now(db).await.after(Duration::from_millis(1)));
     assert!(asked <= clock.asked && clock.asked <= clock.answered && clock.answered <= answered);

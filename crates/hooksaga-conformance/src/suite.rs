@@ -231,6 +231,7 @@ macro_rules! conformance_suite {
                 a_bucket_that_lies_far_ahead_is_an_empty_one,
                 two_processes_together_keep_the_limit,
                 starts_are_counted_across_processes,
+            starts_of_many_subscriptions_are_counted_at_once,
                 starts_are_counted_for_their_moments,
                 the_clock_of_a_start_lies_between_question_and_answer,
             }

@@ -108,8 +108,9 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 with(JOBS, &[SAGAS]),
                 with(ACTIVE_JOBS, &[SAGAS]),
                 with(INSERT, &[SAGAS]),
-                with(rate_limits::LOCK_BUCKET, &["1", "'admission'"]),
-                with(rate_limits::STORE_BUCKET, &[NOW, "1", "'admission'"]),
+                with(rate_limits::LOCK_BUCKETS, &[IDS, "'admission'"]),
+                with(rate_limits::LOCK_FREE_BUCKETS, &[IDS, "'admission'"]),
+                with(rate_limits::STORE_BUCKETS, &[r#"'[[1,"2026-01-01 00:00:00.000001"]]'"#, "'admission'"]),
             ];
             (Role::SagaOrchestrator, statements)
         }

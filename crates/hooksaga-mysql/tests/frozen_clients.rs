@@ -6,10 +6,12 @@ use crate::{
     connecting::event,
 };
 use hooksaga_conformance::TestDatabase as _;
-use hooksaga_saga::{Applied, CallbackUrl, ErrorCode, Outcome, Tenant, Topics};
+use hooksaga_saga::{
+    Applied, CallbackUrl, ErrorCode, Lead, Outcome, RateLimit, SubscriptionId, Tenant, Topics,
+};
 use hooksaga_store::{
-    Allotted, Appended, Check, CheckOutcome, ClaimLimits, CreateOutcome, Decide, JobReport, Lease,
-    LeaseToken, Move, NewSubscription, RouteLimits, SealedSecret, StoreError, Stores,
+    Allotted, Appended, Check, CheckOutcome, ClaimLimits, CreateOutcome, Decide, HeldBuckets, JobReport,
+    Lease, LeaseToken, Move, NewSubscription, RouteLimits, SealedSecret, Starting, StoreError, Stores,
 };
 use mysql_async::{Conn, prelude::Queryable as _};
 use std::{
@@ -38,7 +40,7 @@ async fn frozen(db: &Database, select: &str) -> Conn {
 }
 
 /// A verified subscription to the type of [`event`].
-pub(crate) async fn subscribe(stores: &Stores) -> hooksaga_saga::SubscriptionId {
+pub(crate) async fn subscribe(stores: &Stores) -> SubscriptionId {
     let new = NewSubscription {
         tenant: "default".parse::<Tenant>().unwrap(),
         topics: "t".parse::<Topics>().unwrap(),
@@ -138,6 +140,54 @@ async fn frozen_workers_and_cleaners_stop_nobody_else() {
     }
     assert_eq!(soon(stores.worker.hand_back(&leases, Duration::ZERO)).await.unwrap().len(), 2);
     drop(held);
+}
+
+/// A rate limit's buckets, one for the admission and one for the start, as their holder leaves them: locked and written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_process_with_a_rate_limit_stops_no_other_subscription() {
+    let db = fresh().await;
+    let stores = db.stores();
+    let mut connection = owner(&db.url).await;
+    for sql in [
+        "INSERT INTO subscriptions (event_type, callback_url, verified_url, rate_limit)
+         VALUES ('t', 'https://a/', 'https://a/', 10), ('t', 'https://b/', 'https://b/', 10),
+                ('t', 'https://c/', 'https://c/', NULL)",
+        "INSERT INTO events (event_type, payload, correlation_id) VALUES ('t', '1', 'c')",
+        "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, generation, max_retry_limit)
+         SELECT e.id, s.id, generation, 5 FROM events e, subscriptions s, (SELECT 0 AS generation UNION SELECT 1) g",
+    ] {
+        connection.query_drop(sql).await.unwrap();
+    }
+    let [held, limited, unlimited] = [1, 2, 3].map(SubscriptionId);
+    let allotted = [held, limited, unlimited].map(|id| Allotted { subscription_id: id, jobs: 1 });
+    let admit = || stores.orchestrator.create_jobs(&allotted, &|| Move::Now);
+    assert_eq!(admit().await.unwrap().sagas.len(), 3);
+    let starting =
+        [held, limited].map(|id| Starting { subscription_id: id, limit: RateLimit::per_second(10), jobs: 1 });
+    let start = |held| stores.worker.start_limited(&starting, Lead::NONE, held);
+    assert!(start(HeldBuckets::WaitFor).await.unwrap().reserved.iter().all(Option::is_some));
+
+    let mut frozen = owner(&db.url).await;
+    for sql in [
+        "SET idle_transaction_timeout = 0",
+        "START TRANSACTION",
+        "SELECT full_at FROM rate_limits WHERE subscription_id = 1 FOR UPDATE",
+        "UPDATE rate_limits SET full_at = full_at + INTERVAL 1 MICROSECOND WHERE subscription_id = 1",
+    ] {
+        frozen.query_drop(sql).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let pass = soon(admit()).await.unwrap();
+    let admitted: Vec<_> = pass.sagas.iter().map(|saga| saga.subscription_id).collect();
+    assert!(admitted.len() == 2 && !admitted.contains(&held), "{admitted:?}");
+    assert!(matches!(pass.limited[..], [one] if one.subscription_id == held), "{:?}", pass.limited);
+    let starts = soon(start(HeldBuckets::PassOver)).await.unwrap().reserved;
+    assert!(matches!(starts[..], [None, Some(one)] if one.jobs == 1), "{starts:?}");
+
+    frozen.query_drop("COMMIT").await.unwrap();
+    assert_eq!(admit().await.unwrap().sagas.len(), 1);
+    let starts = start(HeldBuckets::PassOver).await.unwrap().reserved;
+    assert!(matches!(starts[..], [Some(one), Some(_)] if one.jobs == 1), "{starts:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

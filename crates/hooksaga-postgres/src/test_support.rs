@@ -110,6 +110,7 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
                 (schedule::CREATE_LIMITED, "'{1,2}', '{4,64}', '{-infinity,-infinity}', '{}'"),
                 (limited::RATES, "'{1,2}'"),
                 (rate_limits::LOCK_BUCKETS, "'{1,2}', 'admission'"),
+                (rate_limits::LOCK_FREE_BUCKETS, "'{1,2}', 'admission'"),
                 (rate_limits::STORE_BUCKETS, "'{1,2}', 'admission', '{now,now}'"),
                 (correlations::READ, "'{1,2}'"),
             ],

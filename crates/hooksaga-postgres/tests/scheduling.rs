@@ -7,8 +7,8 @@ use crate::{
 };
 use hooksaga_conformance::TestDatabase as _;
 use hooksaga_postgres::{connect, migrate};
-use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{Allotted, Move, Scheduled, StoreError, Stores};
+use hooksaga_saga::{Lead, RateLimit, SubscriptionId};
+use hooksaga_store::{Allotted, HeldBuckets, Move, Scheduled, Starting, StoreError, Stores};
 use std::{
     process::Command,
     sync::mpsc,
@@ -277,4 +277,54 @@ async fn each_subscription_gets_what_it_is_allotted_in_one_pass() {
     let of_big = scheduled.sagas.iter().filter(|saga| saga.subscription_id == big).count();
     assert_eq!((scheduled.sagas.len(), of_big), (170, 70));
     assert!(scheduled.sagas.iter().all(|saga| saga.job_id.is_some()));
+}
+
+/// A rate limit's buckets, one for the admission and one for the start, as their holder leaves them: locked and written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_process_with_a_rate_limit_stops_no_other_subscription() {
+    const SOON: Duration = Duration::from_secs(3);
+    let db = fresh().await;
+    let stores = db.stores();
+    superuser(&db.url)
+        .await
+        .batch_execute(
+            "INSERT INTO subscriptions (event_type, callback_url, verified_url, rate_limit)
+                 SELECT 't', url, url, rate FROM (VALUES ('https://a/', 10), ('https://b/', 10), ('https://c/', NULL))
+                 AS s (url, rate) ORDER BY url;
+             INSERT INTO events (event_type, payload, correlation_id) VALUES ('t', '1', 'c');
+             INSERT INTO webhook_delivery_sagas (event_id, subscription_id, generation, max_retry_limit)
+                 SELECT 1, id, generation, 5 FROM subscriptions CROSS JOIN generate_series(0, 1) AS g (generation)",
+        )
+        .await
+        .unwrap();
+    let [held, limited, unlimited] = [1, 2, 3].map(SubscriptionId);
+    let allotted = [held, limited, unlimited].map(|id| Allotted { subscription_id: id, jobs: 1 });
+    let admit = || stores.orchestrator.create_jobs(&allotted, &|| Move::Now);
+    assert_eq!(admit().await.unwrap().sagas.len(), 3);
+    let starting =
+        [held, limited].map(|id| Starting { subscription_id: id, limit: RateLimit::per_second(10), jobs: 1 });
+    let start = |held| stores.worker.start_limited(&starting, Lead::NONE, held);
+    assert!(start(HeldBuckets::WaitFor).await.unwrap().reserved.iter().all(Option::is_some));
+
+    let frozen = superuser(&db.url).await;
+    frozen
+        .batch_execute(
+            "BEGIN; SELECT 1 FROM rate_limits WHERE subscription_id = 1 FOR UPDATE;
+             UPDATE rate_limits SET full_at = full_at + interval '1 us' WHERE subscription_id = 1",
+        )
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let pass = tokio::time::timeout(SOON, admit()).await.expect("nobody waits for the lock").unwrap();
+    let admitted: Vec<_> = pass.sagas.iter().map(|saga| saga.subscription_id).collect();
+    assert!(admitted.len() == 2 && !admitted.contains(&held), "{admitted:?}");
+    assert!(matches!(pass.limited[..], [one] if one.subscription_id == held), "{:?}", pass.limited);
+    let started = tokio::time::timeout(SOON, start(HeldBuckets::PassOver)).await;
+    let starts = started.expect("nobody waits for the lock").unwrap().reserved;
+    assert!(matches!(starts[..], [None, Some(one)] if one.jobs == 1), "{starts:?}");
+
+    frozen.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(admit().await.unwrap().sagas.len(), 1);
+    let starts = start(HeldBuckets::PassOver).await.unwrap().reserved;
+    assert!(matches!(starts[..], [Some(one), Some(_)] if one.jobs == 1), "{starts:?}");
 }

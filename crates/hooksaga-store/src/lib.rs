@@ -145,6 +145,6 @@ pub use triggers::{REPAIR_LETTER_HEADS, Trigger, missing_triggers, triggers};
 pub use verifier::{Check, CheckOutcome, CheckTurn, TakenChecks, VerifierStore};
 pub use wake::{NoWakeups, Stage, WakeListener, Wakeups};
 pub use worker::{
-    ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Starting, Starts, Target, WORKER_GONE_AFTER,
-    WORKER_LEASES_END_AFTER, WorkerBeat, WorkerStore,
+    ClaimLimits, ClaimedBatch, DeliveryJob, HeldBuckets, JobReport, Starting, Starts, Target,
+    WORKER_GONE_AFTER, WORKER_LEASES_END_AFTER, WorkerBeat, WorkerStore,
 };

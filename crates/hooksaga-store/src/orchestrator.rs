@@ -84,12 +84,19 @@ pub struct Scheduled {
     pub limited: Vec<Limited>,
 }
 
-/// A subscription that its rate limit holds back.
+/// A subscription that its rate limit holds back, or whose limit another process is just applying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limited {
     pub subscription_id: SubscriptionId,
     /// How long to wait before it is worth while to ask again.
     pub wait: Duration,
+}
+
+impl Limited {
+    /// Another process is applying its limit: it is asked for again when that has most likely ended.
+    pub fn held(subscription_id: SubscriptionId) -> Self {
+        Self { subscription_id, wait: Duration::from_millis(50) }
+    }
 }
 
 /// A finished job beside the saga it belongs to. But for the move to InProgress neither can change other than by this

@@ -66,8 +66,8 @@ pub struct Starting {
 pub struct Starts {
     /// What the moments count from.
     pub clock: ClockReading,
-    /// One per entry, in their order.
-    pub reserved: Vec<Reservation>,
+    /// One per entry, in their order; none where the bucket was held by somebody else and passed over.
+    pub reserved: Vec<Option<Reservation>>,
 }
 
 /// How one leased job ended.
@@ -101,6 +101,13 @@ impl JobReport {
             text
         })
     }
+}
+
+/// What becomes of buckets that another process has locked. It may be frozen, and keep them for long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldBuckets {
+    PassOver,
+    WaitFor,
 }
 
 /// What one claim may take.
@@ -137,7 +144,12 @@ pub trait WorkerStore: Send + Sync {
 
     /// Counts starts against the rate limits of their subscriptions, exactly, whoever else starts some, for moments that
     /// begin with the lead. The clock is read while the buckets are locked. Each subscription is named once.
-    async fn start_limited(&self, starting: &[Starting], lead: Lead) -> StoreResult<Starts>;
+    async fn start_limited(
+        &self,
+        starting: &[Starting],
+        lead: Lead,
+        held: HeldBuckets,
+    ) -> StoreResult<Starts>;
 
     /// Gives leased jobs back, to be claimed again not before `delay` from now; fenced. Returns the jobs
     /// that changed.

@@ -1,29 +1,56 @@
 //! Applies rate limits at admission and at the start of attempts.
 //!
 //! The rows of a batch are locked in their order, and the clock is read after that: a process that waited for another one
-//! must not use the time at which it began to wait. A row that is missing is inserted plainly: where another
-//! process was faster, the whole call is tried again.
+//! must not use the time at which it began to wait. Rows that are missing are inserted plainly: where another
+//! process was faster, the whole call is tried again. However many rows there are, each step is one statement: others wait
+//! for the locks meanwhile. Where nobody may wait, rows that others have locked are passed over.
 
+use super::batch::{Batch, Field};
 use crate::{
     error::{DbError, DbResult},
     time::SqlTime,
 };
 use hooksaga_saga::{SubscriptionId, Timestamp};
-use hooksaga_store::ClockReading;
+use hooksaga_store::{ClockReading, HeldBuckets};
 use mysql_async::{Transaction, prelude::Queryable as _};
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    time::Instant,
+};
 
-pub(crate) const LOCK_BUCKET: &str = "/* rate_limits.lock */
-SELECT full_at FROM rate_limits WHERE subscription_id = ? AND gate = ? FOR UPDATE";
+macro_rules! read_buckets {
+    ($name:literal, $columns:literal, $lock:literal) => {
+        concat!(
+            "/* rate_limits.",
+            $name,
+            " */
+SELECT ",
+            $columns,
+            "
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN rate_limits r FORCE INDEX (PRIMARY) ON r.subscription_id = u.id AND r.gate = ?",
+            $lock
+        )
+    };
+}
+pub(crate) const LOCK_BUCKETS: &str = read_buckets!("lock", "r.subscription_id, r.full_at", " FOR UPDATE");
+pub(crate) const LOCK_FREE_BUCKETS: &str =
+    read_buckets!("lock_free", "r.subscription_id, r.full_at", " FOR UPDATE SKIP LOCKED");
+/// Without a lock: to insert a row that somebody has locked would wait for that.
+const EXISTING: &str = read_buckets!("existing", "r.subscription_id", "");
 
-/// A subscription that was never asked about has a full bucket.
-const MAKE_BUCKET: &str = "/* rate_limits.make */
-INSERT INTO rate_limits (subscription_id, gate, full_at) VALUES (?, ?, UTC_TIMESTAMP(6))";
+/// Subscriptions that were never asked about have full buckets.
+const MAKE_BUCKETS: &str = "/* rate_limits.make */
+INSERT INTO rate_limits (subscription_id, gate, full_at)
+SELECT u.id, ?, UTC_TIMESTAMP(6) FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS u";
 
 const CLOCK: &str = "/* rate_limits.clock */ SELECT UTC_TIMESTAMP(6)";
 
-pub(crate) const STORE_BUCKET: &str = "/* rate_limits.store */
-UPDATE rate_limits SET full_at = ? WHERE subscription_id = ? AND gate = ?";
+pub(crate) const STORE_BUCKETS: &str = "/* rate_limits.store */
+UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    id BIGINT PATH '$[0]', full_at DATETIME(6) PATH '$[1]')) AS t) u
+STRAIGHT_JOIN rate_limits r FORCE INDEX (PRIMARY) ON r.subscription_id = u.id AND r.gate = ?
+SET r.full_at = u.full_at";
 
 /// Where a limit is applied.
 pub(crate) const ADMISSION: &str = "admission";
@@ -32,7 +59,8 @@ pub(crate) const START: &str = "start";
 /// Locked buckets, and the time at which they were.
 pub(super) struct Buckets {
     pub(super) clock: ClockReading,
-    full_at: BTreeMap<SubscriptionId, Timestamp>,
+    /// `None`: full.
+    full_at: BTreeMap<SubscriptionId, Option<Timestamp>>,
     gate: &'static str,
 }
 
@@ -41,34 +69,53 @@ impl Buckets {
         transaction: &mut Transaction<'_>,
         gate: &'static str,
         ids: impl IntoIterator<Item = SubscriptionId>,
+        held: HeldBuckets,
     ) -> DbResult<Self> {
-        let mut wanted: Vec<SubscriptionId> = ids.into_iter().collect();
-        wanted.sort_unstable();
-        let mut found = BTreeMap::new();
-        for id in wanted {
-            let full_at: Option<SqlTime> = transaction.exec_first(LOCK_BUCKET, (id.0, gate)).await?;
-            match full_at {
-                Some(full_at) => drop(found.insert(id, full_at.0)),
-                None => transaction.exec_drop(MAKE_BUCKET, (id.0, gate)).await?,
+        let mut missing: BTreeSet<SubscriptionId> = ids.into_iter().collect();
+        let mut full_at = BTreeMap::new();
+        let lock = match held {
+            HeldBuckets::PassOver => LOCK_FREE_BUCKETS,
+            HeldBuckets::WaitFor => LOCK_BUCKETS,
+        };
+        for document in documents(&missing) {
+            let found: Vec<(i64, SqlTime)> = transaction.exec(lock, (document, gate)).await?;
+            full_at.extend(found.into_iter().map(|(id, at)| (SubscriptionId(id), Some(at.0))));
+        }
+        missing.retain(|id| !full_at.contains_key(id));
+        if held == HeldBuckets::PassOver {
+            for document in documents(&missing) {
+                let held: Vec<i64> = transaction.exec(EXISTING, (document, gate)).await?;
+                let held: HashSet<i64> = held.into_iter().collect();
+                missing.retain(|id| !held.contains(&id.0));
             }
         }
+        for document in documents(&missing) {
+            transaction.exec_drop(MAKE_BUCKETS, (gate, document)).await?;
+        }
+        full_at.extend(missing.into_iter().map(|id| (id, None)));
         let asked = Instant::now();
         let now: Option<SqlTime> = transaction.query_first(CLOCK).await?;
         let clock = ClockReading::of_call(now.ok_or_else(|| DbError::unreadable("no clock"))?.0, asked);
-        Ok(Self { clock, full_at: found, gate })
+        Ok(Self { clock, full_at, gate })
     }
 
-    pub(super) fn full_at(&self, id: SubscriptionId) -> Option<Timestamp> {
+    /// When it will be full again, if it is not. `None` where somebody else holds it.
+    pub(super) fn full_at(&self, id: SubscriptionId) -> Option<Option<Timestamp>> {
         self.full_at.get(&id).copied()
     }
 
     pub(super) async fn store(
         &self,
         transaction: &mut Transaction<'_>,
-        id: SubscriptionId,
-        full_at: Timestamp,
+        changed: &[(SubscriptionId, Timestamp)],
     ) -> DbResult<()> {
-        transaction.exec_drop(STORE_BUCKET, (SqlTime(full_at), id.0, self.gate)).await?;
+        for document in Batch::of(changed, |(id, at)| [Field::Int(id.0), Field::At(*at)]) {
+            transaction.exec_drop(STORE_BUCKETS, (document, self.gate)).await?;
+        }
         Ok(())
     }
+}
+
+fn documents(ids: &BTreeSet<SubscriptionId>) -> Vec<String> {
+    Batch::ids(ids.iter().map(|id| id.0))
 }

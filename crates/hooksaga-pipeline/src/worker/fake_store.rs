@@ -4,8 +4,8 @@ use super::results::{ClaimAllowance, ResultGate};
 use async_trait::async_trait;
 use hooksaga_saga::{JobId, Lead, Timestamp};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Starting, Starts, StoreError, StoreResult,
-    WorkerBeat, WorkerStore,
+    ClaimLimits, ClaimedBatch, HeldBuckets, JobReport, LeaseRef, LeaseRequest, Starting, Starts, StoreError,
+    StoreResult, WorkerBeat, WorkerStore,
 };
 use std::{
     collections::HashMap,
@@ -29,6 +29,8 @@ pub(super) struct FakeStore {
     /// Each claim, as it comes.
     pub(super) claims: Mutex<Vec<Instant>>,
     pub(super) claim_takes: Duration,
+    /// How limits were asked about. Who holds a bucket keeps it.
+    pub(super) limits_asked: Mutex<Vec<HeldBuckets>>,
 }
 
 #[async_trait]
@@ -58,7 +60,11 @@ impl WorkerStore for FakeStore {
         Ok(())
     }
 
-    async fn start_limited(&self, _: &[Starting], _: Lead) -> StoreResult<Starts> {
+    async fn start_limited(&self, _: &[Starting], _: Lead, held: HeldBuckets) -> StoreResult<Starts> {
+        self.limits_asked.lock().unwrap().push(held);
+        if held == HeldBuckets::WaitFor {
+            std::future::pending::<()>().await;
+        }
         Err(StoreError::Other("nothing here has a limit".to_owned()))
     }
 

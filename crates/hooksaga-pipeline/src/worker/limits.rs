@@ -6,31 +6,43 @@
 //!
 //! A start is counted in the database for one moment, and happens at that moment or not at all. While commits are slow, the
 //! moments asked for lie ahead of them ([`Lead`]).
+//!
+//! Where another process holds a bucket, its subscription is asked about once more, after the others and apart from them: that
+//! process may be frozen. Such questions wait in the database one at a time, because each keeps a connection.
 
 use super::{
     attempt::{PreparedAttempt, Settled},
     prepare::Work,
 };
 use hooksaga_saga::{Lead, RateLimit, SubscriptionId};
-use hooksaga_store::{Starting, Starts, StoreResult, WorkerStore};
+use hooksaga_store::{HeldBuckets, Starting, Starts, StoreResult, WorkerStore};
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+use tokio::sync::Semaphore;
 
 /// Jobs that are given back at the same time are given back together: their delays are multiples of this.
 const STEP: Duration = Duration::from_millis(20);
-/// Retry delay when the rate limits cannot be read.
+/// Retry delay when the rate limits cannot be read, or too many wait for one that is held.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// However many are before it: a job that is put off for longer counts as put off by a clock that was wrong.
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
+
+/// How the limits of one claim are asked about. Nothing is undecided after the last of these.
+pub(super) const HELD_BUCKETS: [HeldBuckets; 2] = [HeldBuckets::PassOver, HeldBuckets::WaitFor];
+
+/// How long a question waits for its turn to wait for a bucket that is held.
+const TURN: Duration = Duration::from_secs(1);
 
 /// Where this process asks for starts.
 #[derive(Debug)]
 pub(super) struct StartGate {
     learned: Mutex<Learned>,
     most: Lead,
+    /// Held by whoever waits for a bucket.
+    turn: Semaphore,
 }
 
 /// What the answers so far have shown.
@@ -45,19 +57,26 @@ impl StartGate {
     /// the claim and the answer take their time, too.
     pub(super) fn new(time_to_start: Duration) -> Self {
         let learned = Learned { lead: Lead::NONE, answered: Instant::now() };
-        Self { learned: Mutex::new(learned), most: Lead::new(time_to_start / 4) }
+        Self { learned: Mutex::new(learned), most: Lead::new(time_to_start / 4), turn: Semaphore::new(1) }
     }
 
     /// Counts starts, and learns from the answer how far ahead the next question has to be.
-    async fn ask(&self, store: &dyn WorkerStore, starting: &[Starting]) -> StoreResult<(Starts, Lead)> {
+    async fn ask(
+        &self,
+        store: &dyn WorkerStore,
+        starting: &[Starting],
+        held: HeldBuckets,
+    ) -> StoreResult<(Starts, Lead)> {
         let lead = self.lead();
-        let starts = store.start_limited(starting, lead).await?;
+        let starts = store.start_limited(starting, lead, held).await?;
         let took = starts.clock.asked.elapsed();
-        let joined =
-            starting.iter().zip(&starts.reserved).map(|(one, got)| lead.joining(one.limit, got.wait));
-        let joined = joined.max().unwrap_or_default();
-        let next = self.lead().after(took).max(joined).min(self.most);
-        *self.learned() = Learned { lead: next, answered: Instant::now() };
+        let answers = starting.iter().zip(&starts.reserved);
+        let joined = answers.filter_map(|(one, got)| Some(lead.joining(one.limit, got.as_ref()?.wait)));
+        // Where everything was passed over nothing was written, and what that took says nothing about the next commit.
+        if let Some(joined) = joined.max() {
+            let next = self.lead().after(took).max(joined).min(self.most);
+            *self.learned() = Learned { lead: next, answered: Instant::now() };
+        }
         Ok((starts, lead))
     }
 
@@ -74,6 +93,14 @@ impl StartGate {
 /// Attempts of one claim whose subscriptions have a rate limit, each with what it holds while it waits.
 #[derive(Debug)]
 pub(super) struct LimitedAttempts<T>(BTreeMap<SubscriptionId, (RateLimit, Vec<(PreparedAttempt, T)>)>);
+
+/// What was decided about limited attempts, each with what it holds.
+pub(super) struct Passed<T> {
+    pub(super) start: Vec<(PreparedAttempt, T)>,
+    pub(super) back: Vec<(Settled, T)>,
+    /// Another process held their buckets.
+    pub(super) undecided: LimitedAttempts<T>,
+}
 
 impl Work {
     /// Takes the attempts of rate-limited subscriptions out. `hold` is what each holds while it waits.
@@ -101,29 +128,40 @@ impl<T> LimitedAttempts<T> {
         self.0.is_empty()
     }
 
-    /// Asks how many may start. Returns those that may, and the others to be given back, with what each holds.
+    /// Asks how many may start.
     pub(super) async fn pass(
         self,
         store: &dyn WorkerStore,
         gate: &StartGate,
-    ) -> (Vec<(PreparedAttempt, T)>, Vec<(Settled, T)>) {
+        held: HeldBuckets,
+    ) -> Passed<T> {
         let starting = |(id, (limit, of_one)): (&SubscriptionId, &(RateLimit, Vec<_>))| Starting {
             subscription_id: *id,
             limit: *limit,
             jobs: u32::try_from(of_one.len()).unwrap_or(u32::MAX),
         };
         let starting: Vec<Starting> = self.0.iter().map(starting).collect();
-        let (mut start, mut back) = (Vec::new(), Vec::new());
-        let (starts, lead) = match gate.ask(store, &starting).await {
+        let turn = match held {
+            HeldBuckets::PassOver => None,
+            HeldBuckets::WaitFor => match tokio::time::timeout(TURN, gate.turn.acquire()).await {
+                Ok(turn) => turn.ok(),
+                Err(_) => return self.postponed(),
+            },
+        };
+        let (starts, lead) = match gate.ask(store, &starting, held).await {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::warn!(%error, "cannot read rate limits; rate-limited deliveries are postponed");
-                let all = self.0.into_values().flat_map(|(_, of_one)| of_one);
-                back.extend(all.map(|(attempt, held)| (attempt.about.give_back(AFTER_FAILURE), held)));
-                return (start, back);
+                return self.postponed();
             }
         };
-        for ((limit, of_one), reserved) in self.0.into_values().zip(starts.reserved) {
+        drop(turn);
+        let (mut start, mut back, mut undecided) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for ((id, (limit, of_one)), reserved) in self.0.into_iter().zip(starts.reserved) {
+            let Some(reserved) = reserved else {
+                undecided.insert(id, (limit, of_one));
+                continue;
+            };
             for (number, (mut attempt, held)) in (0..).zip(of_one) {
                 if number < reserved.jobs {
                     let before_last = limit.time_for(reserved.jobs - 1 - number);
@@ -137,7 +175,14 @@ impl<T> LimitedAttempts<T> {
                 }
             }
         }
-        (start, back)
+        Passed { start, back, undecided: Self(undecided) }
+    }
+
+    /// All of them are given back.
+    fn postponed(self) -> Passed<T> {
+        let all = self.0.into_values().flat_map(|(_, of_one)| of_one);
+        let back = all.map(|(attempt, held)| (attempt.about.give_back(AFTER_FAILURE), held)).collect();
+        Passed { start: Vec::new(), back, undecided: Self(BTreeMap::new()) }
     }
 }
 
@@ -148,7 +193,26 @@ fn in_steps(delay: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::fake_store::FakeStore, *};
+
+    /// Where a process that holds a bucket is frozen, the others keep their connections for what they can do.
+    #[tokio::test(start_paused = true)]
+    async fn one_question_at_a_time_waits_for_a_bucket_that_is_held() {
+        let (store, gate) = (FakeStore::default(), StartGate::new(Duration::from_secs(30)));
+        let ask = |held| LimitedAttempts::<()>(BTreeMap::new()).pass(&store, &gate, held);
+        let others = async {
+            for _ in 0..3 {
+                ask(HeldBuckets::WaitFor).await;
+            }
+            ask(HeldBuckets::PassOver).await;
+        };
+        tokio::select! {
+            biased;
+            _ = ask(HeldBuckets::WaitFor) => panic!("nobody lets go of it"),
+            () = others => {}
+        }
+        assert_eq!(*store.limits_asked.lock().unwrap(), [HeldBuckets::WaitFor, HeldBuckets::PassOver]);
+    }
 
     #[test]
     fn delays_are_whole_steps_and_never_shorter() {

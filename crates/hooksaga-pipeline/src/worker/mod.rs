@@ -31,9 +31,9 @@ use crate::{
 };
 use attempt::{PreparedAttempt, Settled};
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{ClaimLimits, LeaseToken, Stage, StoreResult, WorkerStore};
+use hooksaga_store::{ClaimLimits, HeldBuckets, LeaseToken, Stage, StoreResult, WorkerStore};
 use in_flight::{HeldBytes, InFlight, PAYLOAD_BYTES, STRETCH, Slot, are_all_in};
-use limits::StartGate;
+use limits::{HELD_BUCKETS, StartGate};
 use parking::Parked;
 use report::Reporter;
 use results::{ClaimAllowance, ResultGate};
@@ -192,13 +192,20 @@ impl Worker {
         if !limited.is_empty() {
             let (worker, settled, shutdown) = (self.clone(), settled.clone(), shutdown.clone());
             tokio::spawn(async move {
-                let (start, back) = limited.pass(&*worker.store, &worker.starts).await;
-                for (attempt, slot) in start {
-                    worker.start(attempt, slot, &settled, &shutdown);
-                }
-                for (done, slot) in back {
-                    let _ = settled.send(done).await;
-                    drop(slot);
+                let mut limited = limited;
+                for held in HELD_BUCKETS {
+                    let passed = limited.pass(&*worker.store, &worker.starts, held).await;
+                    for (attempt, slot) in passed.start {
+                        worker.start(attempt, slot, &settled, &shutdown);
+                    }
+                    for (done, slot) in passed.back {
+                        let _ = settled.send(done).await;
+                        drop(slot);
+                    }
+                    limited = passed.undecided;
+                    if limited.is_empty() {
+                        break;
+                    }
                 }
             });
         }
@@ -343,9 +350,9 @@ impl Worker {
         let claimed = work.claimed();
         let limited = work.take_limited(|_| ());
         if !limited.is_empty() {
-            let (start, back) = limited.pass(&*self.store, &self.starts).await;
-            work.attempts.extend(start.into_iter().map(|(attempt, ())| attempt));
-            work.settled.extend(back.into_iter().map(|(done, ())| done));
+            let passed = limited.pass(&*self.store, &self.starts, HeldBuckets::WaitFor).await;
+            work.attempts.extend(passed.start.into_iter().map(|(attempt, ())| attempt));
+            work.settled.extend(passed.back.into_iter().map(|(done, ())| done));
         }
         let mut running = tokio::task::JoinSet::new();
         for attempt in work.attempts {

@@ -7,12 +7,13 @@ use hooksaga_saga::{
 use hooksaga_store::{
     Allotted, Announcement, Appended, ApplyBatch, ArchivedDelivery, ArchivedEvent, Buried, CancelOutcome,
     CaretakerStore, ClaimLimits, ClaimedBatch, CleanerStore, DeadLetterStore, Decide, Disable, EventPart,
-    EventPlace, Examined, IngestStore, JanitorStore, JobReport, JobsCreated, LeaseRef, LeaseRequest,
-    ListedLimits, Move, NewEvent, NewRedrive, OldEvents, OrchestratorStore, RedriveStep, RedriveStore,
-    Removed, RemovedPart, RemovedRecords, RequeueStep, RequeuedBatch, ResendOutcome, ResetLease, RouteBatch,
-    RouteLimits, RouterStore, RunningLimits, ScanStep, Scheduled, SendAgain, SendTest, SmallLimits,
-    StartOutcome, Starting, Starts, StepLimits, StoreError, StoreResult, Stores, StrandedStep, TenantScope,
-    TestOutcome, TroubledPage, TroubledPlace, WaitingPage, WorkerBeat, WorkerLoad, WorkerStore,
+    EventPlace, Examined, HeldBuckets, IngestStore, JanitorStore, JobReport, JobsCreated, LeaseRef,
+    LeaseRequest, ListedLimits, Move, NewEvent, NewRedrive, OldEvents, OrchestratorStore, RedriveStep,
+    RedriveStore, Removed, RemovedPart, RemovedRecords, RequeueStep, RequeuedBatch, ResendOutcome,
+    ResetLease, RouteBatch, RouteLimits, RouterStore, RunningLimits, ScanStep, Scheduled, SendAgain,
+    SendTest, SmallLimits, StartOutcome, Starting, Starts, StepLimits, StoreError, StoreResult, Stores,
+    StrandedStep, TenantScope, TestOutcome, TroubledPage, TroubledPlace, WaitingPage, WorkerBeat, WorkerLoad,
+    WorkerStore,
 };
 use std::{
     sync::{
@@ -208,8 +209,13 @@ impl WorkerStore for Faulty<dyn WorkerStore> {
         self.plan.call(self.inner.leave(worker_id)).await
     }
 
-    async fn start_limited(&self, starting: &[Starting], lead: Lead) -> StoreResult<Starts> {
-        self.plan.call(self.inner.start_limited(starting, lead)).await
+    async fn start_limited(
+        &self,
+        starting: &[Starting],
+        lead: Lead,
+        held: HeldBuckets,
+    ) -> StoreResult<Starts> {
+        self.plan.call(self.inner.start_limited(starting, lead, held)).await
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {

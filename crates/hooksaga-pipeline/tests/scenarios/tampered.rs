@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use hooksaga_saga::{JobId, Lead};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Starting, Starts, StoreError, StoreResult,
-    WorkerBeat, WorkerStore,
+    ClaimLimits, ClaimedBatch, HeldBuckets, JobReport, LeaseRef, LeaseRequest, Starting, Starts, StoreError,
+    StoreResult, WorkerBeat, WorkerStore,
 };
 use std::{
     sync::{Arc, OnceLock},
@@ -41,9 +41,14 @@ impl WorkerStore for Tampered {
         self.inner.claim(limits, lease).await
     }
 
-    async fn start_limited(&self, starting: &[Starting], lead: Lead) -> StoreResult<Starts> {
+    async fn start_limited(
+        &self,
+        starting: &[Starting],
+        lead: Lead,
+        held: HeldBuckets,
+    ) -> StoreResult<Starts> {
         let first = *self.first.get_or_init(Instant::now);
-        let starts = self.inner.start_limited(starting, lead).await;
+        let starts = self.inner.start_limited(starting, lead, held).await;
         if !self.late.is_zero() {
             let rest = self.late.as_nanos() - first.elapsed().as_nanos() % self.late.as_nanos();
             tokio::time::sleep(Duration::from_nanos(u64::try_from(rest).unwrap())).await;

@@ -1,7 +1,7 @@
 //! Applies rate limits at admission and at the start of attempts.
 //!
 //! The rows of a batch are locked in their order, and the clock is read after that: a process that waited for another one
-//! must not use the time at which it began to wait.
+//! must not use the time at which it began to wait. Where nobody may wait, rows that others have locked are passed over.
 
 use crate::{
     error::{DbError, DbResult},
@@ -9,19 +9,32 @@ use crate::{
 };
 use deadpool_postgres::Transaction;
 use hooksaga_saga::{SubscriptionId, Timestamp};
-use hooksaga_store::ClockReading;
+use hooksaga_store::{ClockReading, HeldBuckets};
 use std::{collections::HashMap, time::Instant};
 
-pub(crate) const LOCK_BUCKETS: &str = "/* rate_limits.lock */
+macro_rules! lock_buckets {
+    ($name:literal, $held:literal) => {
+        concat!(
+            "/* rate_limits.",
+            $name,
+            " */
 SELECT subscription_id, full_at FROM rate_limits
 WHERE subscription_id = ANY ($1::bigint[]) AND gate = $2
-ORDER BY subscription_id FOR UPDATE";
+ORDER BY subscription_id FOR UPDATE",
+            $held
+        )
+    };
+}
+pub(crate) const LOCK_BUCKETS: &str = lock_buckets!("lock", "");
+pub(crate) const LOCK_FREE_BUCKETS: &str = lock_buckets!("lock_free", " SKIP LOCKED");
 
-/// A subscription that was never asked about has a full bucket.
+/// A subscription that was never asked about has a full bucket. Those that are there are left out first: an insert
+/// that meets a row waits for whoever is writing it.
 const MAKE_BUCKETS: &str = "/* rate_limits.make */
 INSERT INTO rate_limits (subscription_id, gate, full_at)
-SELECT id, $2, now() FROM unnest($1::bigint[]) AS u (id) ORDER BY id
-ON CONFLICT DO NOTHING";
+SELECT u.id, $2, now() FROM unnest($1::bigint[]) AS u (id)
+WHERE NOT EXISTS (SELECT FROM rate_limits r WHERE r.subscription_id = u.id AND r.gate = $2)
+ORDER BY u.id ON CONFLICT DO NOTHING";
 
 const CLOCK: &str = "/* rate_limits.clock */ SELECT clock_timestamp()";
 
@@ -46,8 +59,13 @@ impl Buckets {
         transaction: &Transaction<'_>,
         gate: &'static str,
         ids: &[i64],
+        held: HeldBuckets,
     ) -> DbResult<Self> {
-        let lock = transaction.prepare_cached(LOCK_BUCKETS).await?;
+        let lock = match held {
+            HeldBuckets::PassOver => LOCK_FREE_BUCKETS,
+            HeldBuckets::WaitFor => LOCK_BUCKETS,
+        };
+        let lock = transaction.prepare_cached(lock).await?;
         let mut rows = transaction.query(&lock, &[&ids, &gate]).await?;
         if rows.len() < ids.len() {
             let make = transaction.prepare_cached(MAKE_BUCKETS).await?;
@@ -62,12 +80,13 @@ impl Buckets {
         for row in &rows {
             full_at.insert(row.try_get(0)?, row.try_get::<_, SqlTime>(1)?.0);
         }
-        if full_at.len() < ids.len() {
+        if held == HeldBuckets::WaitFor && full_at.len() < ids.len() {
             return Err(DbError::unreadable("a rate limit was not stored"));
         }
         Ok(Self { clock, full_at, gate })
     }
 
+    /// `None` where somebody else holds it.
     pub(super) fn full_at(&self, id: SubscriptionId) -> Option<Timestamp> {
         self.full_at.get(&id.0).copied()
     }

@@ -1,4 +1,5 @@
 //! Jobs for subscriptions with a rate limit: as many as it lets through now, in one transaction with what it let through.
+//! Nobody waits for a process that is just doing the same: it may be frozen, and those without a limit would wait, too.
 
 use super::schedule::{JobCheck, insert};
 use crate::{
@@ -6,7 +7,7 @@ use crate::{
     roles::rate_limits::{ADMISSION, Buckets},
 };
 use hooksaga_saga::{RateLimit, SubscriptionId};
-use hooksaga_store::{Allotted, Limited, ScheduledSaga};
+use hooksaga_store::{Allotted, HeldBuckets, Limited, ScheduledSaga};
 use mysql_async::{Conn, TxOpts};
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,13 +21,14 @@ pub(super) async fn admit(
     let wanted: HashMap<SubscriptionId, u32> =
         allotted.iter().map(|one| (one.subscription_id, one.jobs)).collect();
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let buckets = Buckets::lock(&mut transaction, ADMISSION, limits.keys().copied()).await?;
+    let buckets =
+        Buckets::lock(&mut transaction, ADMISSION, limits.keys().copied(), HeldBuckets::PassOver).await?;
     let now = buckets.clock.time;
     let let_through: HashMap<SubscriptionId, u32> = limits
         .iter()
-        .map(|(id, limit)| {
+        .filter_map(|(id, limit)| {
             let wanted = wanted.get(id).copied().unwrap_or(0);
-            (*id, limit.pass(buckets.full_at(*id), wanted, now).passed)
+            Some((*id, limit.pass(buckets.full_at(*id)?, wanted, now).passed))
         })
         .collect();
     let mut left = let_through.clone();
@@ -38,13 +40,19 @@ pub(super) async fn admit(
         _ => false,
     });
     insert(&mut transaction, sagas, now, JobCheck::First).await?;
-    let mut limited = Vec::new();
+    let mut created: HashMap<SubscriptionId, u32> = HashMap::new();
+    for saga in sagas.iter().filter(|saga| saga.job_id.is_some()) {
+        *created.entry(saga.subscription_id).or_default() += 1;
+    }
+    let (mut stored, mut limited) = (Vec::new(), Vec::new());
     for (id, limit) in limits {
-        let new = sagas.iter().filter(|saga| saga.subscription_id == *id && saga.job_id.is_some()).count();
-        let mut full_at = buckets.full_at(*id);
-        let new = u32::try_from(new).unwrap_or(u32::MAX);
+        let new = created.get(id).copied().unwrap_or(0);
+        let Some(mut full_at) = buckets.full_at(*id) else {
+            limited.push(Limited::held(*id));
+            continue;
+        };
         if let Some(after) = limit.to_store(full_at, new, now) {
-            buckets.store(&mut transaction, *id, after).await?;
+            stored.push((*id, after));
             full_at = Some(after);
         }
         let passed = let_through.get(id).copied().unwrap_or(0);
@@ -53,6 +61,7 @@ pub(super) async fn admit(
             limited.push(Limited { subscription_id: *id, wait });
         }
     }
+    buckets.store(&mut transaction, &stored).await?;
     transaction.commit().await?;
     Ok(limited)
 }

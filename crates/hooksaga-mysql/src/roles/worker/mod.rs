@@ -17,8 +17,8 @@ use async_trait::async_trait;
 use claim::{Claimed, Way};
 use hooksaga_saga::{JobId, Lead};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Starting, Starts, StoreResult, WorkerBeat,
-    WorkerStore,
+    ClaimLimits, ClaimedBatch, HeldBuckets, JobReport, LeaseRef, LeaseRequest, Starting, Starts, StoreResult,
+    WorkerBeat, WorkerStore,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{
@@ -78,8 +78,13 @@ impl WorkerStore for WorkerSql {
             .await
     }
 
-    async fn start_limited(&self, starting: &[Starting], lead: Lead) -> StoreResult<Starts> {
-        self.pool.run_inserting(|connection| starting::start_limited(connection, starting, lead)).await
+    async fn start_limited(
+        &self,
+        starting: &[Starting],
+        lead: Lead,
+        held: HeldBuckets,
+    ) -> StoreResult<Starts> {
+        self.pool.run_inserting(|connection| starting::start_limited(connection, starting, lead, held)).await
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {

@@ -1,4 +1,5 @@
 //! Jobs for subscriptions with a rate limit: as many as it lets through now, in one transaction with what it let through.
+//! Nobody waits for a process that is just doing the same: it may be frozen, and those without a limit would wait, too.
 
 use super::schedule::{Passed, read_pass};
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{RateLimit, SubscriptionId, Timestamp};
-use hooksaga_store::Limited;
+use hooksaga_store::{HeldBuckets, Limited};
 use std::collections::HashMap;
 
 pub(crate) const RATES: &str = "/* orchestrator.rates */
@@ -32,8 +33,11 @@ pub(super) async fn create_jobs(
     }
     // One that has lost its limit meanwhile gets its jobs in the next pass.
     let ids: Vec<i64> = limits.iter().map(|(id, _)| *id).collect();
-    let buckets = Buckets::lock(&transaction, ADMISSION, &ids).await?;
+    let buckets = Buckets::lock(&transaction, ADMISSION, &ids, HeldBuckets::PassOver).await?;
     let now = buckets.clock.time;
+    let (limits, held): (Vec<_>, Vec<_>) =
+        limits.into_iter().partition(|(id, _)| buckets.full_at(SubscriptionId(*id)).is_some());
+    let ids: Vec<i64> = limits.iter().map(|(id, _)| *id).collect();
     let jobs: Vec<i64> = limits
         .iter()
         .map(|(id, limit)| {
@@ -52,7 +56,8 @@ pub(super) async fn create_jobs(
         *found += 1;
         *new += u32::from(saga.job_id.is_some());
     }
-    let (mut stored, mut limited) = (Vec::new(), Vec::new());
+    let held = held.into_iter().map(|(id, _)| Limited::held(SubscriptionId(id)));
+    let (mut stored, mut limited) = (Vec::new(), held.collect::<Vec<_>>());
     for ((id, limit), jobs) in limits.into_iter().zip(jobs) {
         let subscription_id = SubscriptionId(id);
         let (found, new) = counts.get(&id).copied().unwrap_or_default();

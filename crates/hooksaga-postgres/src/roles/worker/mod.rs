@@ -16,8 +16,8 @@ use async_trait::async_trait;
 use claim::Claims;
 use hooksaga_saga::{JobId, Lead, SagaId, Timestamp};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Starting, Starts, StoreResult, WorkerBeat,
-    WorkerStore,
+    ClaimLimits, ClaimedBatch, HeldBuckets, JobReport, LeaseRef, LeaseRequest, Starting, Starts, StoreResult,
+    WorkerBeat, WorkerStore,
 };
 use report::ReportColumns;
 use std::time::Duration;
@@ -75,18 +75,24 @@ impl WorkerStore for WorkerSql {
         self.pool.run(|client| async move { self.claims.claim(&client, limits, lease).await }).await
     }
 
-    async fn start_limited(&self, starting: &[Starting], lead: Lead) -> StoreResult<Starts> {
+    async fn start_limited(
+        &self,
+        starting: &[Starting],
+        lead: Lead,
+        held: HeldBuckets,
+    ) -> StoreResult<Starts> {
         self.pool
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
                 let mut ids: Vec<i64> = starting.iter().map(|one| one.subscription_id.0).collect();
                 ids.sort_unstable();
-                let buckets = Buckets::lock(&transaction, rate_limits::START, &ids).await?;
+                let buckets = Buckets::lock(&transaction, rate_limits::START, &ids, held).await?;
                 let clock = buckets.clock;
                 let (mut reserved, mut stored) = (Vec::new(), Vec::new());
                 for Starting { subscription_id, limit, jobs } in starting.iter().copied() {
-                    let one = limit.reserve(buckets.full_at(subscription_id), jobs, clock.time, lead);
-                    stored.push((subscription_id, one.full_at));
+                    let full_at = buckets.full_at(subscription_id);
+                    let one = full_at.map(|at| limit.reserve(Some(at), jobs, clock.time, lead));
+                    stored.extend(one.map(|one| (subscription_id, one.full_at)));
                     reserved.push(one);
                 }
                 buckets.store(&transaction, &stored).await?;

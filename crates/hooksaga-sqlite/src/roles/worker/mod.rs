@@ -14,8 +14,8 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::{JobId, Lead};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, ClockReading, JobReport, LeaseRef, LeaseRequest, Starting, Starts,
-    StoreResult, WorkerBeat, WorkerStore,
+    ClaimLimits, ClaimedBatch, ClockReading, HeldBuckets, JobReport, LeaseRef, LeaseRequest, Starting,
+    Starts, StoreResult, WorkerBeat, WorkerStore,
 };
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ impl WorkerStore for WorkerSql {
         self.handle.write(move |tx| claim::claim(tx, &limits, lease)).await
     }
 
-    async fn start_limited(&self, starting: &[Starting], lead: Lead) -> StoreResult<Starts> {
+    async fn start_limited(&self, starting: &[Starting], lead: Lead, _: HeldBuckets) -> StoreResult<Starts> {
         let starting = starting.to_vec();
         self.handle.write(move |tx| start_limited(tx, &starting, lead)).await
     }
@@ -129,7 +129,7 @@ fn start_limited(tx: &Tx<'_>, starting: &[Starting], lead: Lead) -> DbResult<Sta
     for Starting { subscription_id, limit, jobs } in starting.iter().copied() {
         let one = limit.reserve(START.full_at(tx, subscription_id)?, jobs, clock.time, lead);
         START.store(tx, subscription_id, one.full_at)?;
-        reserved.push(one);
+        reserved.push(Some(one));
     }
     Ok(Starts { clock, reserved })
 }

@@ -2,7 +2,7 @@
 
 use super::target;
 use crate::{
-    cli::remote::{ApiAttempt, ApiDeliveryDetail, Remote, advice},
+    cli::remote::{ApiAttempt, ApiDelivery, ApiDeliveryDetail, Remote, advice},
     error::CliResult,
     output::{self, Cell, Now, Table},
 };
@@ -27,11 +27,20 @@ pub(super) async fn run(id: i64, remote: &Remote) -> CliResult {
         }
         output::facts(facts).iter().for_each(output::line);
         output::line(format!("\n{}", output::clean(&detail.explanation)));
-        if let Some(code) = delivery.final_error_code.as_deref().filter(|_| delivery.status != "Completed") {
-            output::line(format!("What to do: {}.", advice(code)));
+        if let Some(advice) = what_to_do(delivery) {
+            output::line(format!("What to do: {advice}."));
         }
         print_attempts(&detail, now);
     })
+}
+
+/// Of one that is held, the last failure matters less than why it is held, which its subscription knows.
+fn what_to_do(delivery: &ApiDelivery) -> Option<String> {
+    if delivery.held {
+        return Some(format!("see `hooksaga subscriptions show {}`", delivery.subscription_id));
+    }
+    let code = delivery.final_error_code.as_deref().filter(|_| delivery.status != "Completed")?;
+    Some(advice(code).to_owned())
 }
 
 fn print_attempts(detail: &ApiDeliveryDetail, now: Now) {
@@ -59,5 +68,23 @@ fn print_attempts(detail: &ApiDeliveryDetail, now: Now) {
     if let Some(excerpt) = excerpts.rfind(|excerpt| !excerpt.is_empty()) {
         output::line("\nThe endpoint's last failed response began with");
         output::clean(excerpt).lines().for_each(|line| output::line(format!("    {line}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::delivery, *};
+
+    #[test]
+    fn one_that_is_held_is_not_advised_as_if_it_had_been_given_up() {
+        let failed =
+            |status| ApiDelivery { final_error_code: Some("HTTP_500".to_owned()), ..delivery(21, status, 1) };
+        let given_up = what_to_do(&failed("DeadLettered")).unwrap();
+        assert!(given_up.contains("send the dead letters again"), "{given_up}");
+        let held = ApiDelivery { held: true, ..failed("PendingRetry") };
+        let expected = format!("see `hooksaga subscriptions show {}`", held.subscription_id);
+        assert_eq!(what_to_do(&held), Some(expected));
+        assert_eq!(what_to_do(&failed("Completed")), None);
+        assert_eq!(what_to_do(&delivery(21, "Pending", 0)), None);
     }
 }

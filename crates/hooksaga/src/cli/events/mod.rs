@@ -112,8 +112,9 @@ async fn show(id: i64, remote: &Remote) -> CliResult {
             deliveries.iter().for_each(|delivery| table.row(deliveries::row(delivery, now)));
             table.print();
             if let Some(unmatched) = unmatched {
+                // One that was not verified may be among those above by now.
                 output::line(format!(
-                    "\nOthers with a topic for it did not get it when it was looked up: {unmatched}."
+                    "\nSome with a topic for it did not get it when it was looked up: {unmatched}."
                 ));
             }
         }
