@@ -17,37 +17,60 @@ const WAITS: Duration = Duration::from_secs(45);
 
 /// Where clients may post: a name for each place that does not change, and where it is at present, if it is up.
 #[derive(Clone, Default)]
-pub(super) struct Places(Arc<Mutex<Vec<Option<String>>>>);
+pub(super) struct Places(Arc<Mutex<Vec<Place>>>);
+
+#[derive(Clone, Default)]
+struct Place {
+    address: Option<String>,
+    /// A balancer has found that it is not ready.
+    is_out: bool,
+}
 
 impl Places {
     pub(super) fn new(addresses: impl IntoIterator<Item = String>) -> Self {
-        Self(Arc::new(Mutex::new(addresses.into_iter().map(Some).collect())))
+        let place = |address| Place { address: Some(address), is_out: false };
+        Self(Arc::new(Mutex::new(addresses.into_iter().map(place).collect())))
     }
 
     pub(super) fn set(&self, number: usize, address: Option<&str>) {
-        self.0.lock().unwrap()[number] = address.map(str::to_owned);
+        self.0.lock().unwrap()[number] = Place { address: address.map(str::to_owned), is_out: false };
     }
 
-    /// As a balancer: asks every place that is up whether it is ready, and takes it out if it is not.
+    /// As a balancer: asks every place regularly whether it is ready, sends it nothing while it is not, and does not wait for
+    /// one place before it asks another.
     pub(super) fn probe(&self, every: Duration) -> JoinHandle<()> {
         let places = self.clone();
         tokio::spawn(async move {
-            let mut pace = tokio::time::interval(every);
-            loop {
-                pace.tick().await;
-                for number in 0..places.count() {
-                    let Some(address) = places.at(number) else { continue };
-                    let probe = Api::new(&address, None).try_get("/readyz").await;
-                    if probe.is_none_or(|probe| probe.status != 200) {
-                        places.set(number, None);
-                    }
-                }
-            }
+            let probes = (0..places.count()).map(|number| places.clone().probe_one(number, every));
+            // They end with this task.
+            probes.collect::<tokio::task::JoinSet<()>>().join_all().await;
         })
     }
 
+    async fn probe_one(self, number: usize, every: Duration) {
+        let mut pace = tokio::time::interval(every);
+        loop {
+            pace.tick().await;
+            let Some(address) = self.address(number) else { continue };
+            let api = Api::new(&address, None);
+            let probe = tokio::time::timeout(every, api.try_get("/readyz")).await;
+            let is_out = probe.ok().flatten().is_none_or(|probe| probe.status != 200);
+            let place = &mut self.0.lock().unwrap()[number];
+            // Another copy may have come in its place.
+            if place.address.as_ref() == Some(&address) {
+                place.is_out = is_out;
+            }
+        }
+    }
+
+    fn address(&self, number: usize) -> Option<String> {
+        self.0.lock().unwrap()[number].address.clone()
+    }
+
+    /// Where it is, if it is up.
     pub(super) fn at(&self, number: usize) -> Option<String> {
-        self.0.lock().unwrap()[number].clone()
+        let place = self.0.lock().unwrap()[number].clone();
+        place.address.filter(|_| !place.is_out)
     }
 
     fn count(&self) -> usize {

@@ -38,6 +38,14 @@ fn settings(installation: Installation) -> Installation {
         .with("HOOKSAGA_LOG_DELIVERIES", "none")
 }
 
+/// For tests in which no request may be repeated: on a machine that is busy with other tests an endpoint may need seconds
+/// to respond, and an attempt that has failed is repeated by right.
+fn patient_settings(installation: Installation) -> Installation {
+    settings(installation)
+        .with("HOOKSAGA_WORKER_HTTP_TIMEOUT", "10s")
+        .with("HOOKSAGA_WORKER_LEASE_DURATION", "25s")
+}
+
 /// The subscriptions that every event goes to, and where.
 async fn subscribe(api: &Api, receiver: &Receiver) -> Vec<(i64, &'static str)> {
     let mut subscriptions = Vec::new();
@@ -66,4 +74,24 @@ async fn check(what: &str, api: &Api, seen: &Seen, subscriptions: &[(i64, &str)]
         seen.longest.as_secs_f64(),
         settled.as_secs_f64()
     );
+}
+
+/// Every delivery was one request: none was sent again, and none has failed and was tried once more.
+async fn nothing_was_sent_twice(api: &Api, subscriptions: &[(i64, &str)], receiver: &Receiver) {
+    let mut seen = std::collections::HashSet::new();
+    for (_, path) in subscriptions {
+        for arrival in receiver.deliveries(path) {
+            let id = arrival.header("webhook-id").unwrap().to_owned();
+            if seen.insert((*path, id.clone())) {
+                continue;
+            }
+            let event = id.trim_start_matches("evt_");
+            let deliveries = api.get(&format!("/v1/deliveries?event_id={event}")).await.expect(200);
+            let mut attempts = Vec::new();
+            for delivery in deliveries["items"].as_array().unwrap() {
+                attempts.push(api.get(&format!("/v1/deliveries/{}", delivery["saga_id"])).await.expect(200));
+            }
+            panic!("{path} got {id} twice: {attempts:#?}");
+        }
+    }
 }

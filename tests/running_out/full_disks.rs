@@ -92,10 +92,28 @@ async fn a_full_disk_under_postgres_is_told_and_recovered_from() {
     assert_eq!(server.terminate().await, Some(0));
 }
 
-/// Posts batches until one is refused; what was stored. Each is about one file of the log.
-async fn use_up_the_log(api: &Api) -> Vec<i64> {
+/// A quota, or a limit on the size of files, says so in other words than a full disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_on_files_under_postgres_is_told_and_recovered_from() {
+    // On this thread, which lasts: a server ends with the thread that started it.
+    let postgres = tokio::task::block_in_place(PostgresServer::start);
+    let installation = Installation::on_server(&postgres.url());
+    let (server, _receiver, first) = delivering(&installation).await;
+    // As large as a file of the log.
+    postgres.limit_files(Some(16 << 20));
+    use_up(&server.api(), "nobody.wants.it").await;
+    let (mut accepted, refused) = post_meanwhile(&server).await;
+    assert!(refused > 5, "{refused} refused");
+    says_that_the_disk_is_full(&server, first, &mut accepted).await;
+    postgres.limit_files(None);
+    recovers(&server, &accepted).await;
+    assert_eq!(server.terminate().await, Some(0));
+}
+
+/// Posts batches until one is refused; what was stored. Each is about one small file of the log.
+async fn use_up(api: &Api, event_type: &str) -> Vec<i64> {
     let mut stored = Vec::new();
-    let event = json!({"event_type": "t", "payload": "x".repeat(1500)});
+    let event = json!({"event_type": event_type, "payload": "x".repeat(1500)});
     let batch = json!({"events": vec![event; 500]});
     for _ in 0..40 {
         let answer = api.post("/v1/events/batch", &batch).await;
@@ -105,7 +123,7 @@ async fn use_up_the_log(api: &Api) -> Vec<i64> {
         let results = answer.expect(200)["results"].take();
         stored.extend(results.as_array().unwrap().iter().map(|event| event["id"].as_i64().unwrap()));
     }
-    panic!("the log is never full")
+    panic!("it is never full")
 }
 
 /// PostgreSQL does not survive that: it ends, and cannot start before there is room.
@@ -116,7 +134,7 @@ async fn a_full_disk_under_the_log_of_postgres_is_outlived() {
     let installation = Installation::on_server(&postgres.url());
     let (server, _receiver, _) = delivering(&installation).await;
     disk.fill();
-    let mut accepted = use_up_the_log(&server.api()).await;
+    let mut accepted = use_up(&server.api(), "t").await;
     let (stored, refused) = post_meanwhile(&server).await;
     accepted.extend(stored);
     assert!(refused > 5, "{refused} refused");

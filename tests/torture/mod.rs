@@ -56,7 +56,8 @@ enum Fault {
     CrashDatabase,
 }
 
-/// What takes longer than the suite has time for: each once, in this order, spread over a long run on a database server.
+/// What takes longer than the suite has time for: each once, in this order, spread over a long run on a database server. Whose
+/// transaction is frozen is chance, so `HOOKSAGA_TORTURE_LOST_COMMITS` asks for more than one of those.
 #[derive(Clone, Copy, Debug)]
 enum Lasting {
     /// A transaction stays open with its locks, and nobody hears of its client again.
@@ -68,9 +69,17 @@ enum Lasting {
 }
 
 impl Lasting {
-    const ALL: [Self; 3] = [Self::InATransaction, Self::LostConnections, Self::FrozenDatabase];
     /// In runs of at least this length.
     const FROM: Duration = Duration::from_secs(60);
+
+    /// Those of a run, each with the time from which it is due.
+    fn all(run: Duration) -> VecDeque<(Self, Duration)> {
+        let lost_commits = usize::try_from(setting("HOOKSAGA_TORTURE_LOST_COMMITS", 1)).unwrap();
+        let faults = std::iter::repeat_n(Self::InATransaction, lost_commits)
+            .chain([Self::LostConnections, Self::FrozenDatabase]);
+        let parts = u32::try_from(lost_commits).unwrap() + 4;
+        faults.zip(1_u32..).map(|(fault, number)| (fault, run * number / parts)).collect()
+    }
 
     /// Makes it happen. Afterwards everybody else goes on within this time.
     async fn happen(self, setup: &Setup) -> Duration {
@@ -165,15 +174,13 @@ impl Run {
             subscriptions.push((api.verified_subscription("t", &receiver.url(path)).await.0, path));
         }
         let is_long = lasting >= Lasting::FROM && setup.has_server();
-        let to_come =
-            Lasting::ALL.into_iter().zip(1_u32..).map(|(fault, number)| (fault, lasting * number / 5));
         Self {
             setup,
             dice: Dice(seed),
             receiver,
             cast,
             subscriptions,
-            to_come: to_come.filter(|_| is_long).collect(),
+            to_come: if is_long { Lasting::all(lasting) } else { VecDeque::new() },
             faults_for: Duration::ZERO,
             faults: [0; 5],
             accepted: Vec::new(),
@@ -214,10 +221,11 @@ impl Run {
     async fn one_that_lasts(&mut self, fault: Lasting) {
         self.cast.recover(&self.setup).await;
         let within = fault.happen(&self.setup).await;
-        let (name, works) = (format!("{fault:?}"), self.subscriptions[0].0);
-        let (event, took) = progress::one_event_completes(&self.cast.addresses(), works, &name, within).await;
+        let (works, external_id) = (self.subscriptions[0].0, format!("{fault:?}-{}", self.went_on.len()));
+        let (event, took) =
+            progress::one_event_completes(&self.cast.addresses(), works, &external_id, within).await;
         self.accepted.push(event);
-        self.went_on.push(format!("{name} {:.1} s", took.as_secs_f64()));
+        self.went_on.push(format!("{fault:?} {:.1} s", took.as_secs_f64()));
     }
 
     async fn one_that_passes(&mut self) {

@@ -22,6 +22,8 @@ const LIMITS: &str = "SET innodb_lock_wait_timeout = 5 \
 const IDLE: Duration = Duration::from_secs(30);
 /// The limits of ingestion, which never waits long for somebody else's key (`roles::ingest`).
 const INGEST_LIMITS: &str = "SET innodb_lock_wait_timeout = 1";
+/// Its batches are of many subscriptions, and what is locked for long is passed over (`roles::orchestrator`).
+const ORCHESTRATOR_LIMITS: &str = "SET innodb_lock_wait_timeout = 2";
 /// The limits of the reader: [`hooksaga_store::QUERY_LIMIT`].
 const READER_LIMITS: &str = "SET innodb_lock_wait_timeout = 5 \
      /*M!100100 , max_statement_time = 5 */ /*!80000 , max_execution_time = 5000 */";
@@ -63,6 +65,9 @@ impl SessionKind {
                 setup.push(LIMITS.to_owned());
                 if role == Role::EventIngestWriter {
                     setup.push(INGEST_LIMITS.to_owned());
+                }
+                if role == Role::SagaOrchestrator {
+                    setup.push(ORCHESTRATOR_LIMITS.to_owned());
                 }
                 if role == Role::ApiReader {
                     setup.push(READER_LIMITS.to_owned());

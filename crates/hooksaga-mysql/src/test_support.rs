@@ -101,10 +101,11 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             (Role::SagaOrchestrator, vec![with(WAITING, &["0"]), with(ADMISSIBLE, &[IDS])])
         }
         HotStatement::CreateJobs => {
-            use orchestrator::schedule::{ACTIVE_JOBS, INSERT, JOBS, due_statement};
+            use orchestrator::schedule::{ACTIVE_JOBS, INSERT, JOBS, Retries, due_statement};
             let allotted = [1, 2].map(|id| Allotted { subscription_id: SubscriptionId(id), jobs: 64 });
             let statements = vec![
-                due_statement(&allotted),
+                due_statement(&allotted, Retries::Due),
+                due_statement(&allotted, Retries::Paused),
                 with(JOBS, &[SAGAS]),
                 with(ACTIVE_JOBS, &[SAGAS]),
                 with(INSERT, &[SAGAS]),
@@ -173,12 +174,14 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             let at = r#""2026-01-01 00:00:00.000001""#;
             let statements = vec![
                 PEEK.to_owned(),
-                lock_results(1000),
+                lock_results(1000, &[]),
+                lock_results(1000, &[SubscriptionId(1), SubscriptionId(2)]),
                 with(READ_JOBS, &[IDS]),
                 with(LOCK_SAGAS, &[IDS]),
                 with(WRITE_RESULTS, &[&format!(r#"'[[1,{at},"61",1,{at},null,{at}]]'"#)]),
                 count_statement("('2026-01-01 00:00:00',1,1,1,0,0,1,0,0,0,0,0,0,0,0,0,0,0,7)"),
                 endpoint::deleted_statement("1,2"),
+                endpoint::not_held_statement("1,2"),
                 with(endpoint::END_RUN, &["1"]),
                 with(endpoint::GONE_URL, &["1", NOW]),
                 forget_results("[[1],[2]]"),

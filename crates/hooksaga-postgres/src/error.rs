@@ -48,6 +48,11 @@ impl DbError {
         }
     }
 
+    /// Somebody has kept a lock for too long.
+    pub(crate) fn is_lock_timeout(&self) -> bool {
+        self.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+    }
+
     /// Nothing was written, and the same statements may succeed at once.
     pub(crate) fn is_retryable(&self) -> bool {
         self.code().is_some_and(|code| {
@@ -117,6 +122,10 @@ fn from_database(error: &ServerError) -> StoreError {
         "55P03" | "57014" => StoreError::TimedOut(text),
         // A full disk; a read-only database, or a hot standby after a failover.
         "53100" | "25006" => StoreError::Unwritable(text),
+        // For a quota and a limit on the size of files the server has no code of its own.
+        "XX000" if text.contains("Disk quota exceeded") || text.contains("File too large") => {
+            StoreError::Unwritable(text)
+        }
         // A server that goes away, or lost against others: later it works.
         "25P03" | "40001" | "40P01" => StoreError::Unavailable(text),
         _ => match code.get(..2) {

@@ -25,6 +25,10 @@ const DEFAULTS: &[(&str, &str)] = &[
 /// without it.
 const INGEST_LOCK_TIMEOUT: &str = "500ms";
 
+/// How long the orchestrator waits for what somebody has locked: its batches are of many subscriptions, and what is locked for
+/// longer is passed over.
+const ORCHESTRATOR_LOCK_TIMEOUT: &str = "2s";
+
 /// Settings that correctness rests on: they hold whatever the server's default is.
 const FIXED: &[(&str, &str)] = &[("default_transaction_isolation", "read committed"), ("TimeZone", "UTC")];
 
@@ -96,9 +100,14 @@ impl SessionKind<'_> {
         let (key, url) = options.url_of(role);
         let mut session = parse(&key, url)?;
         let mut defaults = DEFAULTS.to_vec();
-        if role == Role::EventIngestWriter {
+        let lock_timeout = match role {
+            Role::EventIngestWriter => Some(INGEST_LOCK_TIMEOUT),
+            Role::SagaOrchestrator => Some(ORCHESTRATOR_LOCK_TIMEOUT),
+            _ => None,
+        };
+        if let Some(lock_timeout) = lock_timeout {
             defaults.retain(|(name, _)| *name != "lock_timeout");
-            defaults.push(("lock_timeout", INGEST_LOCK_TIMEOUT));
+            defaults.push(("lock_timeout", lock_timeout));
         }
         finish(&mut session.config, &format!("hooksaga/{role}"), &defaults, fixed.into_iter());
         Ok(session)

@@ -160,6 +160,7 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             Role::SagaOrchestrator,
             &[
                 (apply::TAKE_RESULTS, "1000, 1"),
+                (apply::TAKE_OTHER_RESULTS, "1000, 1, '{1,2}'"),
                 (correlations::READ, "'{1,2}'"),
                 (apply::PROMOTE, "'{1,2}', '{now,now}'"),
                 (
@@ -169,7 +170,8 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
                 ),
                 (counts::COUNT_RESULTS, "0, '{1,1,0,0,1,0,0,0,0,0,0,0,0,0,0,0,7}'"),
                 (apply::QUEUE_DEAD, "'{1,2}'"),
-                (endpoint::LOCK_FAILURES, "'{1,2}'"),
+                (endpoint::LOCK_FAILURES, "'{1,2}', '{1}'"),
+                (endpoint::HELD, "'{1,2}', '{1}'"),
                 (endpoint::END_RUNS, "'{1,2}'"),
                 (
                     endpoint::COUNT_FAILURES,

@@ -35,8 +35,15 @@ async fn a_read_only_database_takes_no_writes() {
 async fn a_full_disk_takes_no_writes() {
     let db = fresh().await;
     // As the server says it when a file cannot be extended.
-    let sql = "DO $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$";
-    let error = superuser(&db.url).await.batch_execute(sql).await.unwrap_err();
-    let error = hooksaga_postgres::store_error(&error);
-    assert!(matches!(error, StoreError::Unwritable(_)), "{error:?}");
+    for (code, text, is_full) in [
+        ("53100", "could not extend file: No space left on device", true),
+        ("XX000", "could not extend file: Disk quota exceeded", true),
+        ("XX000", "could not extend file: File too large", true),
+        ("XX000", "cache lookup failed", false),
+    ] {
+        let sql = format!("DO $$ BEGIN RAISE EXCEPTION '{text}' USING ERRCODE = '{code}'; END $$");
+        let error = superuser(&db.url).await.batch_execute(&sql).await.unwrap_err();
+        let error = hooksaga_postgres::store_error(&error);
+        assert_eq!(matches!(error, StoreError::Unwritable(_)), is_full, "{error:?}");
+    }
 }

@@ -40,6 +40,7 @@ mod dead_letters;
 mod endpoint;
 mod error;
 mod examination;
+mod held_endpoints;
 mod ingest;
 mod janitor;
 mod keys;
@@ -94,6 +95,7 @@ pub use dead_letters::{
 pub use endpoint::{EndpointNews, endpoint_news};
 pub use error::{QUERY_LIMIT, StoreError, StoreResult, split_advice};
 pub use examination::{Examination, Fault, RoleFault, RolesFound, SchemaVersion};
+pub use held_endpoints::HeldEndpoints;
 pub use ingest::{Appended, EventHead, IngestStore, NewEvent};
 pub use janitor::{
     ArchivedDelivery, ArchivedEvent, ArchivedLetter, DeliveryPlace, EXPIRED_KEYS_KEPT, EventPart, EventPlace,

@@ -140,7 +140,8 @@ impl MariaDbServer {
         }
     }
 
-    fn log(&self) -> String {
+    /// What it has written so far.
+    pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("server.log")).unwrap_or_default()
     }
 

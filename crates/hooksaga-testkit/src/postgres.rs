@@ -163,7 +163,8 @@ impl PostgresServer {
         }
     }
 
-    fn log(&self) -> String {
+    /// What it has written so far.
+    pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("server.log")).unwrap_or_default()
     }
 
@@ -197,6 +198,17 @@ impl PostgresServer {
         self.signal("STOP");
     }
 
+    /// No process of it can make a file longer than that: what a quota does, and needs no disk.
+    pub fn limit_files(&self, bytes: Option<u64>) {
+        let limit = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
+        let server = self.process.id().to_string();
+        for id in Self::with_children(self.process.id()) {
+            let limited = Command::new("prlimit").args(["--pid", &id, &format!("--fsize={limit}:")]).status();
+            // A child may have ended meanwhile.
+            assert!(limited.unwrap().success() || id != server, "prlimit (util-linux)");
+        }
+    }
+
     /// Everything goes on.
     pub fn thaw(&self) {
         self.signal("CONT");
@@ -225,6 +237,10 @@ impl PostgresServer {
 
     /// To a server and its children. They are listed first: children of a dead server have another parent.
     pub(crate) fn signal_all(id: u32, name: &str) {
+        let _ = Command::new("kill").arg(format!("-{name}")).args(Self::with_children(id)).status();
+    }
+
+    fn with_children(id: u32) -> Vec<String> {
         let children = fs::read_dir("/proc").unwrap().filter_map(|entry| {
             let child: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
             let stat = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
@@ -232,8 +248,7 @@ impl PostgresServer {
             let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;
             (parent.parse() == Ok(id)).then_some(child)
         });
-        let all: Vec<String> = std::iter::once(id).chain(children).map(|id| id.to_string()).collect();
-        let _ = Command::new("kill").arg(format!("-{name}")).args(all).status();
+        std::iter::once(id).chain(children).map(|id| id.to_string()).collect()
     }
 
     pub(crate) fn port(&self) -> u16 {

@@ -1,6 +1,7 @@
 //! Tests that both database servers share and SQLite cannot have: cases, which [`server_suite!`](crate::server_suite) lists, and
 //! checks that the servers' other tests use.
 
+pub mod held;
 pub mod letters;
 pub mod schema;
 
@@ -70,6 +71,10 @@ macro_rules! server_database {
 macro_rules! server_suite {
     ($fresh:path) => {
         $crate::conformance_cases! { servers, [$crate::servers], $fresh;
+            held {
+                an_endpoint_whose_failures_somebody_counts_delays_no_other,
+                a_result_that_somebody_writes_delays_no_first_attempt,
+            }
             letters {
                 who_sends_again_waits_for_a_letter_that_is_being_stored,
                 no_letter_is_stored_while_its_saga_is_sent_again,

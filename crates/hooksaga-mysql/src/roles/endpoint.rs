@@ -1,10 +1,17 @@
 //! What applied results say about their endpoints, counted by the orchestrator.
 
-use crate::{error::DbResult, time::SqlTime};
+use crate::{
+    error::{DbError, DbResult},
+    roles::batch::list,
+    time::SqlTime,
+};
 use hooksaga_saga::{ErrorCode, SubscriptionId, Timestamp};
-use hooksaga_store::EndpointNews;
+use hooksaga_store::{EndpointNews, HeldEndpoints};
 use mysql_async::{Conn, prelude::Queryable as _};
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Instant,
+};
 
 pub(crate) const END_RUN: &str = "/* orchestrator.end_run */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = FALSE WHERE subscription_id = ?";
@@ -54,8 +61,38 @@ async fn deleted(
     Ok(deleted.into_iter().collect())
 }
 
-/// `failing`: subscriptions that were seen in a run of failures, so that a success of any other costs nothing.
+/// Those of the rows that nobody else has locked. The ids stand in the text.
+pub(crate) fn not_held_statement(ids: &str) -> String {
+    format!(
+        "/* orchestrator.endpoints_not_held */
+SELECT subscription_id FROM endpoint_failures FORCE INDEX (PRIMARY) WHERE subscription_id IN ({ids}) FOR UPDATE SKIP LOCKED"
+    )
+}
+
+/// `failing`: subscriptions that were seen in a run of failures, so that a success of any other costs nothing. If somebody
+/// has kept one of the rows for too long, `held` learns whose.
 pub(super) async fn note(
+    transaction: &mut Conn,
+    news: &BTreeMap<SubscriptionId, EndpointNews>,
+    failing: &HashSet<SubscriptionId>,
+    now: Timestamp,
+    held: &HeldEndpoints,
+) -> DbResult<()> {
+    let noted = write(transaction, news, failing, now).await;
+    if noted.as_ref().is_err_and(DbError::is_locked_out) {
+        // The transaction is there still. A row that is being inserted is not found.
+        let is_written = |(id, news): &(&SubscriptionId, &EndpointNews)| {
+            news.last_failure.is_some() || news.delivered && failing.contains(*id)
+        };
+        let written: Vec<SubscriptionId> = news.iter().filter(is_written).map(|(id, _)| *id).collect();
+        let sql = not_held_statement(&list(written.iter().map(|id| id.0)));
+        let free: Vec<i64> = transaction.query(sql).await?;
+        held.note(written.into_iter().filter(|id| !free.contains(&id.0)), Instant::now());
+    }
+    noted
+}
+
+async fn write(
     transaction: &mut Conn,
     news: &BTreeMap<SubscriptionId, EndpointNews>,
     failing: &HashSet<SubscriptionId>,

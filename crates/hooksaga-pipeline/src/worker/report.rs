@@ -72,6 +72,7 @@ impl Reporter {
 
     /// Writes a batch. Returns when all of it is written, or can no longer be.
     pub(super) async fn settle(&self, settled: Vec<Settled>) {
+        let _writing = self.gate.writes(Instant::now());
         let mut results = Results::default();
         let mut back: BTreeMap<Duration, Vec<JobInfo>> = BTreeMap::new();
         let mut parked = Vec::new();

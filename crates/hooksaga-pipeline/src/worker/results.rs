@@ -1,9 +1,10 @@
 //! Whether results can be written at present. While they cannot, everything that a worker sends is sent again when its lease
 //! expires, so the worker must stop claiming.
 //!
-//! While a write of results fails, nothing is claimed. When that write was given up (its leases are over, or the database
-//! refuses it), one job at a time is claimed and sent as a probe, after waits that grow from a second to a minute. The first
-//! result that is written opens the gate again.
+//! While a write of results fails, or takes longer than a second, nothing is claimed: a connection that is dead shows only
+//! when the response has been waited for. When a write was given up (its leases are over, or the database refuses it), one
+//! job at a time is claimed and sent as a probe, after waits that grow from a second to a minute. The first result that is
+//! written opens the gate again.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -22,7 +23,24 @@ pub(super) enum ClaimAllowance {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct ResultGate(Mutex<State>);
+pub(super) struct ResultGate(Mutex<Results>);
+
+/// How results fare.
+#[derive(Debug, Default)]
+struct Results {
+    state: State,
+    /// Since when a batch is being written, whatever becomes of it.
+    writing_since: Option<Instant>,
+}
+
+/// A batch that is being written.
+pub(super) struct Writing<'a>(&'a ResultGate);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.results().writing_since = None;
+    }
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 enum State {
@@ -41,51 +59,62 @@ impl ResultGate {
     const LONGEST: Duration = Duration::from_secs(60);
     /// How often a closed gate is checked.
     const LOOK: Duration = Duration::from_millis(200);
+    /// A write that takes longer may never end.
+    const SLOW: Duration = Duration::from_secs(1);
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn results(&self) -> MutexGuard<'_, Results> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks whether jobs may be claimed. `Probe` is returned once per probe.
     pub(super) fn pass(&self, now: Instant) -> ClaimAllowance {
-        let mut state = self.state();
-        match *state {
+        let mut results = self.results();
+        if results.writing_since.is_some_and(|since| now.duration_since(since) > Self::SLOW) {
+            return ClaimAllowance::Closed(Self::LOOK);
+        }
+        match results.state {
             State::Open => ClaimAllowance::Open,
             State::Failing => ClaimAllowance::Closed(Self::LOOK),
             State::Lost { probe_at: due, wait } | State::Probing { next: due, wait } if now >= due => {
-                *state = State::Probing { next: now + wait, wait: Self::longer(wait) };
+                results.state = State::Probing { next: now + wait, wait: Self::longer(wait) };
                 ClaimAllowance::Probe
             }
             State::Lost { .. } | State::Probing { .. } => ClaimAllowance::Closed(Self::LOOK),
         }
     }
 
+    /// A batch is written from now on, until what this returns is dropped.
+    pub(super) fn writes(&self, now: Instant) -> Writing<'_> {
+        self.results().writing_since = Some(now);
+        Writing(self)
+    }
+
     /// A write of results failed, and is tried again.
     pub(super) fn fails(&self) {
-        let mut state = self.state();
-        if matches!(*state, State::Open) {
-            *state = State::Failing;
+        let mut results = self.results();
+        if matches!(results.state, State::Open) {
+            results.state = State::Failing;
         }
     }
 
     pub(super) fn is_failing(&self) -> bool {
-        matches!(*self.state(), State::Failing)
+        matches!(self.results().state, State::Failing)
     }
 
     /// Results were given up.
     pub(super) fn lost(&self, now: Instant) {
-        let mut state = self.state();
-        let wait = match *state {
+        let mut results = self.results();
+        let wait = match results.state {
             State::Open | State::Failing => Self::FIRST,
             State::Lost { wait, .. } | State::Probing { wait, .. } => wait,
         };
-        *state = State::Lost { probe_at: now + wait, wait: Self::longer(wait) };
+        results.state = State::Lost { probe_at: now + wait, wait: Self::longer(wait) };
     }
 
     /// Results were written.
     pub(super) fn written(&self) {
-        *self.state() = State::Open;
+        self.results().state = State::Open;
     }
 
     fn longer(wait: Duration) -> Duration {
@@ -120,6 +149,17 @@ mod tests {
         assert_eq!(gate.pass(at(514 + 8)), ClaimAllowance::Probe);
         gate.written();
         assert_eq!(gate.pass(at(523)), ClaimAllowance::Open);
+    }
+
+    #[test]
+    fn while_a_write_does_not_end_nothing_is_claimed() {
+        let (gate, began) = (ResultGate::default(), Instant::now());
+        let writing = gate.writes(began);
+        assert_eq!(gate.pass(began + ResultGate::SLOW), ClaimAllowance::Open, "as long as writes may take");
+        let later = began + ResultGate::SLOW * 2;
+        assert_eq!(gate.pass(later), ClaimAllowance::Closed(ResultGate::LOOK));
+        drop(writing);
+        assert_eq!(gate.pass(later), ClaimAllowance::Open);
     }
 
     #[test]

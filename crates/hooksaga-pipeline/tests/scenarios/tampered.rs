@@ -15,6 +15,8 @@ pub(super) struct Tampered {
     inner: Arc<dyn WorkerStore>,
     /// Why results cannot be written now, if they cannot.
     refusal: Box<dyn Fn() -> Option<StoreError> + Send + Sync>,
+    /// How long it takes to hear that.
+    silence: Duration,
     /// Decisions about limited starts reach the worker only at multiples of this, from the first one on.
     late: Duration,
     first: OnceLock<Instant>,
@@ -26,12 +28,23 @@ impl Tampered {
         inner: Arc<dyn WorkerStore>,
         refusal: impl Fn() -> Option<StoreError> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { inner, refusal: Box::new(refusal), late: Duration::ZERO, first: OnceLock::new() })
+        Self::refusing_after(Duration::ZERO, inner, refusal)
+    }
+
+    /// The same, and each refusal takes this long: as when the connection is dead.
+    pub(super) fn refusing_after(
+        silence: Duration,
+        inner: Arc<dyn WorkerStore>,
+        refusal: impl Fn() -> Option<StoreError> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let (late, first) = (Duration::ZERO, OnceLock::new());
+        Arc::new(Self { inner, refusal: Box::new(refusal), silence, late, first })
     }
 
     /// The commits of limited starts end together, once in so long.
     pub(super) fn deciding_late(inner: Arc<dyn WorkerStore>, late: Duration) -> Arc<Self> {
-        Arc::new(Self { inner, refusal: Box::new(|| None), late, first: OnceLock::new() })
+        let (silence, first) = (Duration::ZERO, OnceLock::new());
+        Arc::new(Self { inner, refusal: Box::new(|| None), silence, late, first })
     }
 }
 
@@ -78,7 +91,10 @@ impl WorkerStore for Tampered {
 
     async fn report(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>> {
         match (self.refusal)() {
-            Some(error) => Err(error),
+            Some(error) => {
+                tokio::time::sleep(self.silence).await;
+                Err(error)
+            }
             None => self.inner.report(reports).await,
         }
     }

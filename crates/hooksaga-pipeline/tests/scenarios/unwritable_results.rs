@@ -26,6 +26,11 @@ const CONFIG: WorkerOptions = WorkerOptions {
 /// Runs a worker whose results are refused like this, with a cleaner beside it, until they can be written again. Returns how
 /// many requests each of the two times made.
 async fn requests_while_unwritable(error: fn() -> StoreError) -> (usize, usize) {
+    requests_while_unwritable_after(Duration::ZERO, error).await
+}
+
+/// The same where each refusal takes this long.
+async fn requests_while_unwritable_after(silence: Duration, error: fn() -> StoreError) -> (usize, usize) {
     const JOBS: usize = 40;
     let world = World::new().await;
     world.subscribe("t", "/in").await;
@@ -33,7 +38,7 @@ async fn requests_while_unwritable(error: fn() -> StoreError) -> (usize, usize) 
     let broken = Arc::new(AtomicBool::new(true));
     let is_broken = Arc::clone(&broken);
     let refusal = move || is_broken.load(Ordering::SeqCst).then(error);
-    let worker = Tampered::refusing(world.stores.worker.clone(), refusal);
+    let worker = Tampered::refusing_after(silence, world.stores.worker.clone(), refusal);
     let stores = Stores { worker, ..world.stores.clone() };
     let pipeline = Pipeline::over(&stores, &world.key, CONFIG);
     pipeline.prepare().await;
@@ -80,6 +85,15 @@ async fn a_worker_whose_results_cannot_be_written_stops_sending() {
 async fn a_worker_whose_results_take_too_long_stops_sending() {
     let (before, _) = requests_while_unwritable(|| StoreError::TimedOut("lock timeout".to_owned())).await;
     assert!((1..=40 + 3).contains(&before), "{before} requests");
+}
+
+/// The connection that results are written on is dead: jobs are claimed on another. What was claimed in the first second may
+/// be sent again, since its lease ends before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_results_are_not_answered_stops_sending() {
+    let away = || StoreError::Unavailable("no response".to_owned());
+    let (before, _) = requests_while_unwritable_after(Duration::from_secs(6), away).await;
+    assert!((1..=40 * 2).contains(&before), "{before} requests");
 }
 
 /// Takes too long for more than this many sagas at once.

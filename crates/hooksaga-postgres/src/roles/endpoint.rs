@@ -29,9 +29,23 @@ SET since = coalesce(f.since, excluded.since), failures = least(f.failures, 2147
     last_at = excluded.last_at, last_saga_id = excluded.last_saga_id, last_error_code = excluded.last_error_code,
     gone_url = coalesce(excluded.gone_url, f.gone_url)";
 
-/// Every row that the batch may write, in one order: two batches wait for each other instead of deadlocking.
+/// Every row that the batch writes, in one order: two batches wait for each other instead of deadlocking. The second list:
+/// those that failed.
 pub(crate) const LOCK_FAILURES: &str = "/* orchestrator.lock_failures */
-SELECT FROM endpoint_failures WHERE subscription_id = ANY ($1::bigint[]) ORDER BY subscription_id FOR UPDATE";
+SELECT FROM endpoint_failures
+WHERE subscription_id = ANY ($1::bigint[]) AND (since IS NOT NULL OR subscription_id = ANY ($2::bigint[]))
+ORDER BY subscription_id FOR UPDATE";
+
+/// Those that somebody else has locked, of the rows that a batch writes. A row that is being inserted is not found: whoever
+/// has none is one of them.
+pub(crate) const HELD: &str = "/* orchestrator.endpoints_held */
+WITH free AS MATERIALIZED (
+    SELECT subscription_id FROM endpoint_failures WHERE subscription_id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
+)
+SELECT u.id FROM unnest($1::bigint[]) AS u (id)
+WHERE NOT EXISTS (SELECT FROM free WHERE free.subscription_id = u.id)
+  AND (u.id = ANY ($2::bigint[])
+       OR EXISTS (SELECT FROM endpoint_failures f WHERE f.subscription_id = u.id AND f.since IS NOT NULL))";
 
 pub(crate) const END_RUNS: &str = "/* orchestrator.end_runs */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = false
@@ -50,6 +64,23 @@ pub(super) async fn failing(client: &Client, limit: u32) -> DbResult<Vec<(Subscr
     rows.iter().map(read).collect()
 }
 
+/// The subscriptions with news, and those of them that failed.
+fn ids(news: &BTreeMap<SubscriptionId, EndpointNews>) -> [Vec<i64>; 2] {
+    let failed = news.iter().filter(|(_, news)| news.last_failure.is_some());
+    [news.keys().map(|id| id.0).collect(), failed.map(|(id, _)| id.0).collect()]
+}
+
+/// Whose row somebody else has locked, of those that these news are written to.
+pub(super) async fn held(
+    client: &Client,
+    news: &BTreeMap<SubscriptionId, EndpointNews>,
+) -> DbResult<Vec<SubscriptionId>> {
+    let [all, failed] = ids(news);
+    let statement = client.prepare_cached(HELD).await?;
+    let rows = client.query(&statement, &[&all, &failed]).await?;
+    rows.iter().map(|row| Ok(SubscriptionId(row.try_get(0)?))).collect()
+}
+
 /// Counts the failures of a batch, and ends the runs of those that were delivered to.
 pub(super) async fn note_failures(
     transaction: &Transaction<'_>,
@@ -66,10 +97,10 @@ pub(super) async fn note_failures(
         gone_sagas.push(news.gone.map(|(saga, _)| saga.0));
         gone_times.push(news.gone.map(|(_, at)| SqlTime(at)));
     }
-    let all: Vec<i64> = news.keys().map(|id| id.0).collect();
+    let [all, failed] = self::ids(news);
     let delivered: Vec<i64> = news.iter().filter(|(_, news)| news.delivered).map(|(id, _)| id.0).collect();
     let statement = transaction.prepare_cached(LOCK_FAILURES).await?;
-    transaction.execute(&statement, &[&all]).await?;
+    transaction.execute(&statement, &[&all, &failed]).await?;
     if !delivered.is_empty() {
         let statement = transaction.prepare_cached(END_RUNS).await?;
         transaction.execute(&statement, &[&delivered]).await?;

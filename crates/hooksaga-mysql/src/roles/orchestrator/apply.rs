@@ -7,7 +7,7 @@ use super::{
 use crate::{
     error::{DbError, DbResult},
     roles::{
-        batch::{Batch, Field},
+        batch::{Batch, Field, list},
         endpoint,
         rows::{expect_rows, natural, parsed, rows, take, trace},
     },
@@ -18,11 +18,11 @@ use hooksaga_saga::{
     Applied, ErrorCode, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SagaStatus, SubscriptionId,
     Timestamp,
 };
-use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult, endpoint_news};
+use hooksaga_store::{ApplyBatch, Decide, FinishedJob, HeldEndpoints, QueuedResult, endpoint_news};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{
     collections::{BTreeMap, HashSet},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Reads the clock, and whether there is anything to do, before a transaction begins: an idle pass is this one statement. After
@@ -30,10 +30,20 @@ use std::{
 pub(crate) const PEEK: &str =
     "/* orchestrator.peek */ SELECT UTC_TIMESTAMP(6), EXISTS (SELECT 1 FROM finished_jobs)";
 
-pub(crate) fn lock_results(limit: u32) -> String {
+/// Without the results of these subscriptions. (A scalar subquery: EXISTS could become a scan of all jobs.)
+pub(crate) fn lock_results(limit: u32, without: &[SubscriptionId]) -> String {
+    let passed_over = match without {
+        [] => String::new(),
+        ids => format!(
+            "WHERE (SELECT j.subscription_id FROM webhook_delivery_jobs j FORCE INDEX (PRIMARY) WHERE j.id = q.job_id)
+    NOT IN ({}) ",
+            list(ids.iter().map(|id| id.0))
+        ),
+    };
     format!(
         "/* orchestrator.lock_results */
-SELECT job_id FROM finished_jobs FORCE INDEX (PRIMARY) ORDER BY job_id LIMIT {limit} FOR UPDATE SKIP LOCKED"
+SELECT q.job_id FROM finished_jobs q FORCE INDEX (PRIMARY) {passed_over}ORDER BY q.job_id LIMIT {limit}
+FOR UPDATE SKIP LOCKED"
     )
 }
 
@@ -95,6 +105,7 @@ pub(super) async fn apply(
     shard: u32,
     decide: &Decide,
     peek: Peek,
+    held: &HeldEndpoints,
 ) -> DbResult<ApplyBatch> {
     if peek == Peek::First {
         let peeked: Option<(SqlTime, bool)> = connection.exec_first(PEEK, ()).await?;
@@ -104,8 +115,8 @@ pub(super) async fn apply(
         }
     }
     let mut transaction = BatchedTransaction::on(connection);
-    let [_, clock, queued] =
-        transaction.run([BatchedTransaction::START, CLOCK, &lock_results(limit)]).await?;
+    let lock = lock_results(limit, &held.at(Instant::now()));
+    let [_, clock, queued] = transaction.run([BatchedTransaction::START, CLOCK, &lock]).await?;
     let clock = clock.rows.into_iter().next();
     let SqlTime(now) = take(&mut clock.ok_or_else(|| DbError::unreadable("no clock"))?, 0)?;
     let queued = queued.rows.into_iter().map(|mut row| take(&mut row, 0)).collect::<DbResult<Vec<i64>>>()?;
@@ -121,7 +132,7 @@ pub(super) async fn apply(
 
     write(&mut transaction, &read, &applied, &changed, now).await?;
     let new = read.iter().zip(&changed).filter(|(_, changed)| **changed).map(|(read, _)| &read.finished);
-    endpoint::note(&mut transaction, &endpoint_news(new), &failing, now).await?;
+    endpoint::note(&mut transaction, &endpoint_news(new), &failing, now, held).await?;
     let mut seen: Vec<i64> = read.iter().map(|read| read.finished.job_id.0).collect();
     seen.sort_unstable();
     let mut last: Vec<String> = Vec::new();

@@ -11,10 +11,10 @@ use crate::{pool::RolePool, roles::endpoint};
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, FurthestAttempt, SubscriptionId};
 use hooksaga_store::{
-    Allotted, ApplyBatch, Decide, JobsCreated, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
-    WaitingPage, WorkerLoad,
+    Allotted, ApplyBatch, Decide, HeldEndpoints, JobsCreated, OrchestratorStore, Scheduled, StoreResult,
+    StrandedStep, WaitingPage, WorkerLoad,
 };
-use schedule::JobCheck;
+use schedule::{JobCheck, RetryPause};
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
@@ -29,6 +29,8 @@ pub(crate) struct OrchestratorSql {
     /// wait for each other's; and another one after a wait that timed out, since the process that holds that row may be
     /// frozen.
     shard: AtomicU32,
+    held: HeldEndpoints,
+    retries: RetryPause,
     /// How many more passes look first for jobs that their sagas already have.
     checks_left: AtomicU32,
     /// The last pass found results to apply: the next one most likely finds some as well.
@@ -42,7 +44,14 @@ impl OrchestratorSql {
     pub(crate) fn new(pool: RolePool) -> Self {
         let drawn = RandomState::new().build_hasher().finish() % u64::from(SHARDS);
         let shard = AtomicU32::new(u32::try_from(drawn).unwrap_or(0));
-        Self { pool, shard, checks_left: AtomicU32::new(0), results_found: AtomicBool::new(false) }
+        Self {
+            pool,
+            shard,
+            held: HeldEndpoints::default(),
+            retries: RetryPause::default(),
+            checks_left: AtomicU32::new(0),
+            results_found: AtomicBool::new(false),
+        }
     }
 }
 
@@ -57,7 +66,8 @@ impl OrchestratorStore for OrchestratorSql {
             .run_inserting(|connection| async move {
                 let left = self.checks_left.load(Ordering::Relaxed);
                 let check = if left > 0 { JobCheck::First } else { JobCheck::AfterConflict };
-                let scheduled = schedule::create_jobs(connection, allotted, created, check).await;
+                let scheduled =
+                    schedule::create_jobs(connection, allotted, created, check, &self.retries).await;
                 let left = match &scheduled {
                     Err(error) if error.is_duplicate() => CHECKS,
                     _ => left.saturating_sub(1),
@@ -92,7 +102,7 @@ impl OrchestratorStore for OrchestratorSql {
                 let shard = self.shard.load(Ordering::Relaxed);
                 let found = self.results_found.load(Ordering::Relaxed);
                 let peek = if found { apply::Peek::Skip } else { apply::Peek::First };
-                let applied = apply::apply(connection, limit, shard, decide, peek).await;
+                let applied = apply::apply(connection, limit, shard, decide, peek, &self.held).await;
                 let found = applied.as_ref().is_ok_and(|batch| !batch.results.is_empty());
                 self.results_found.store(found, Ordering::Relaxed);
                 if applied.as_ref().is_err_and(|error| error.is_locked_out()) {

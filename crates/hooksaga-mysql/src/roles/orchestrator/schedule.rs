@@ -4,6 +4,11 @@
 //! has its job already, which hardly ever happens, fails it as a whole, and the next try looks such jobs up first. Jobs
 //! with a rate limit are inserted in one transaction with the limit's bucket ([`limited`]). The move follows on the same
 //! connection: a server that lost the jobs in a crash has closed it.
+//!
+//! The job of a retry may have to wait for somebody. The saga's former job has left an entry in `uniq_job_active`, and where
+//! the server meets that it locks the next entry, too, to see whether it is the same key. That one may be of a job whose
+//! result somebody is writing, or has been for long, because that process is frozen. A first attempt has no such entry, and
+//! waits for nobody. So when an insert has waited for too long, retries are left out for a while ([`RetryPause`]).
 
 use super::limited;
 use crate::{
@@ -19,23 +24,28 @@ use hooksaga_store::{Allotted, JobsCreated, Move, Scheduled, ScheduledSaga};
 use mysql_async::{Conn, Row, prelude::Queryable};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    time::Duration,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 pub(super) const CLOCK: &str = "/* orchestrator.clock */ SELECT UTC_TIMESTAMP(6)";
 
 /// One subscription's oldest due sagas, if it can be delivered to. MariaDB has no LATERAL: the subscriptions of a pass are
 /// branches of a UNION, [`BRANCHES`] in one statement, with their numbers in the text.
-fn due_branch(allotted: &Allotted) -> String {
+fn due_branch(allotted: &Allotted, retries: Retries) -> String {
+    let retried = match retries {
+        Retries::Due => "(s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)",
+        Retries::Paused => "s.status = 'Pending'",
+    };
     format!(
         "(SELECT s.id, s.subscription_id, s.next_attempt_at, e.tenant, e.correlation_id,
-       CASE WHEN sub.deleted_at IS NULL THEN sub.rate_limit END
+       CASE WHEN sub.deleted_at IS NULL THEN sub.rate_limit END, s.attempt_count > 0
 FROM subscriptions sub FORCE INDEX (PRIMARY)
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting)
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id
 WHERE sub.id = {id} AND sub.deliverable
   AND s.waiting_subscription_id = {id} AND s.next_attempt_at <= UTC_TIMESTAMP(6)
-  AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
+  AND {retried}
 ORDER BY s.next_attempt_at, s.id LIMIT {jobs})",
         id = allotted.subscription_id.0,
         jobs = allotted.jobs
@@ -44,10 +54,10 @@ ORDER BY s.next_attempt_at, s.id LIMIT {jobs})",
 const BRANCHES: usize = 50;
 
 /// With the clock, in a row without a saga.
-pub(crate) fn due_statement(allotted: &[Allotted]) -> String {
-    let branches: Vec<String> = allotted.iter().map(due_branch).collect();
+pub(crate) fn due_statement(allotted: &[Allotted], retries: Retries) -> String {
+    let branches: Vec<String> = allotted.iter().map(|allotted| due_branch(allotted, retries)).collect();
     format!(
-        "/* orchestrator.due */ (SELECT NULL, NULL, UTC_TIMESTAMP(6), NULL, NULL, NULL) UNION ALL {}",
+        "/* orchestrator.due */ (SELECT NULL, NULL, UTC_TIMESTAMP(6), NULL, NULL, NULL, NULL) UNION ALL {}",
         branches.join(" UNION ALL ")
     )
 }
@@ -84,21 +94,63 @@ WHERE s.next_attempt_at = u.attempt_at AND s.status IN ('Pending', 'PendingRetry
 /// How often the move is tried in all, where it lost against others.
 const TRIES: u32 = 5;
 
+/// Whether a pass looks for retries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retries {
+    Due,
+    Paused,
+}
+
+/// After jobs had to wait for somebody for too long, those of retries are left out for a while.
+#[derive(Debug, Default)]
+pub(super) struct RetryPause(Mutex<Option<Instant>>);
+
+impl RetryPause {
+    const LASTS: Duration = Duration::from_secs(2);
+
+    fn retries(&self, now: Instant) -> Retries {
+        // Nothing panics while it is held.
+        let began = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match *began {
+            Some(began) if now.saturating_duration_since(began) < Self::LASTS => Retries::Paused,
+            _ => Retries::Due,
+        }
+    }
+
+    fn begin(&self, now: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+}
+
 pub(super) async fn create_jobs(
     mut connection: Conn,
     allotted: &[Allotted],
     created: JobsCreated<'_>,
     check: JobCheck,
+    pause: &RetryPause,
 ) -> DbResult<Scheduled> {
-    let Due { now, mut sagas, limits } = due(&mut connection, allotted).await?;
+    let Due { now, mut sagas, limits, retries } =
+        due(&mut connection, allotted, pause.retries(Instant::now())).await?;
     let mut limited = Vec::new();
     let mut held_to_limits: Vec<_> =
         sagas.extract_if(.., |saga| limits.contains_key(&saga.subscription_id)).collect();
     if !sagas.is_empty() {
-        insert(&mut connection, &mut sagas, now, check).await?;
+        match insert(&mut connection, &mut sagas, now, check).await {
+            Err(error) if error.is_locked_out() && !retries.is_empty() => {
+                pause.begin(Instant::now());
+                // A scan of all that waits finds the others.
+                sagas.retain(|saga| !retries.contains(&saga.saga_id));
+                insert(&mut connection, &mut sagas, now, check).await?;
+            }
+            done => done?,
+        }
     }
     if !held_to_limits.is_empty() {
-        limited = limited::admit(&mut connection, &limits, allotted, &mut held_to_limits).await?;
+        let admitted = limited::admit(&mut connection, &limits, allotted, &mut held_to_limits).await;
+        if admitted.as_ref().is_err_and(DbError::is_locked_out) {
+            pause.begin(Instant::now());
+        }
+        limited = admitted?;
         sagas.extend(held_to_limits);
     }
     if !sagas.is_empty() && created() != Move::Never {
@@ -121,13 +173,16 @@ struct Due {
     sagas: Vec<ScheduledSaga>,
     /// The rate limits of those that have one.
     limits: BTreeMap<SubscriptionId, RateLimit>,
+    /// Those that have had an attempt.
+    retries: HashSet<SagaId>,
 }
 
-async fn due(connection: &mut Conn, allotted: &[Allotted]) -> DbResult<Due> {
+async fn due(connection: &mut Conn, allotted: &[Allotted], wanted: Retries) -> DbResult<Due> {
     let allotted: Vec<Allotted> = allotted.iter().copied().filter(|allotted| allotted.jobs > 0).collect();
     let (mut sagas, mut limits, mut now) = (Vec::new(), BTreeMap::new(), None);
+    let mut retries = HashSet::new();
     for some in allotted.chunks(BRANCHES) {
-        let read: Vec<Row> = connection.query(due_statement(some)).await?;
+        let read: Vec<Row> = connection.query(due_statement(some, wanted)).await?;
         for mut row in read {
             let attempt_at = take::<SqlTime>(&mut row, 2)?.0;
             let Some(saga_id) = take::<Option<i64>>(&mut row, 0)? else {
@@ -138,8 +193,12 @@ async fn due(connection: &mut Conn, allotted: &[Allotted]) -> DbResult<Due> {
             if let Some(rate) = take::<Option<i64>>(&mut row, 5)? {
                 limits.insert(subscription_id, RateLimit::per_second(natural(rate)));
             }
+            let saga_id = SagaId(saga_id);
+            if take(&mut row, 6)? {
+                retries.insert(saga_id);
+            }
             sagas.push(ScheduledSaga {
-                saga_id: SagaId(saga_id),
+                saga_id,
                 subscription_id,
                 attempt_at,
                 trace: trace(&mut row, 3)?,
@@ -153,7 +212,7 @@ async fn due(connection: &mut Conn, allotted: &[Allotted]) -> DbResult<Due> {
     };
     // One order for all: that of the jobs' ids, in which jobs of one admission are claimed.
     sagas.sort_unstable_by_key(|saga| (saga.attempt_at, saga.saga_id));
-    Ok(Due { now, sagas, limits })
+    Ok(Due { now, sagas, limits, retries })
 }
 
 pub(super) async fn clock(connection: &mut Conn) -> DbResult<Timestamp> {
@@ -209,7 +268,8 @@ pub(super) async fn insert<C: Queryable>(
     Ok(())
 }
 
-/// By saga id, as results are applied. What is lost to a deadlock is tried again here: the jobs exist by now.
+/// By saga id, as results are applied. What is lost to a deadlock is tried again here: the jobs exist by now. A saga that
+/// somebody keeps locked has its result applied by him, or is found due again.
 pub(super) async fn mark_in_progress(connection: &mut Conn, sagas: &[ScheduledSaga]) -> DbResult<()> {
     let mut sorted: Vec<_> = sagas.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
     sorted.sort_unstable();
@@ -217,6 +277,9 @@ pub(super) async fn mark_in_progress(connection: &mut Conn, sagas: &[ScheduledSa
         let mut tried = 1;
         while let Err(error) = connection.exec_drop(MARK_IN_PROGRESS, (document.as_str(),)).await {
             let error = DbError::from(error);
+            if error.is_locked_out() {
+                break;
+            }
             if error.again() != RetryAdvice::AtOnce || tried == TRIES {
                 return Err(error);
             }

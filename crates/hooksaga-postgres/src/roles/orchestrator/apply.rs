@@ -15,8 +15,11 @@ use deadpool_postgres::{Client, Transaction};
 use hooksaga_saga::{
     Applied, ErrorCode, JobId, JobResult, Outcome, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp,
 };
-use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult, Trace, endpoint_news};
-use std::{collections::HashSet, time::Duration};
+use hooksaga_store::{ApplyBatch, Decide, FinishedJob, HeldEndpoints, QueuedResult, Trace, endpoint_news};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 use tokio_postgres::{Row, Statement, types::ToSql};
 
 /// One statement. The queue's rows hold the results, which were committed together with the finished jobs. Its snapshot
@@ -25,10 +28,16 @@ use tokio_postgres::{Row, Statement, types::ToSql};
 /// The rows of the queue are locked, and deleted by their place in the table; one whose saga is not seen has no
 /// line in `finished`, and so stays queued. (The usual status is written out: turning one into text is a look into the
 /// catalogue for every row.) The first line is the clock, and how far the scan came.
-pub(crate) const TAKE_RESULTS: &str = "/* orchestrator.take_results */
+macro_rules! take_results {
+    ($without:literal) => {
+        concat!(
+            "/* orchestrator.take_results */
 WITH batch AS MATERIALIZED (
-    SELECT seq, job_id, saga_id, attempt_at, duration_ms, error_code, retry_at, ctid AS place FROM finished_jobs
-    WHERE seq >= $2 ORDER BY seq LIMIT $1
+    SELECT seq, job_id, saga_id, attempt_at, duration_ms, error_code, retry_at, ctid AS place FROM finished_jobs q
+    ",
+            "WHERE seq >= $2",
+            $without,
+            " ORDER BY seq LIMIT $1
     FOR UPDATE SKIP LOCKED
 ), finished AS MATERIALIZED (
     SELECT b.place, b.job_id, b.saga_id, s.subscription_id, b.attempt_at, b.error_code, b.duration_ms,
@@ -44,7 +53,17 @@ SELECT now(), (SELECT max(seq) FROM batch), NULL::bigint, NULL::bigint, NULL::ti
 UNION ALL
 SELECT NULL, job_id, saga_id, subscription_id, attempt_at, error_code, duration_ms,
        status, attempt_count, max_retry_limit, next_attempt_at, final_error_code, event_id, retry_at
-FROM finished";
+FROM finished"
+        )
+    };
+}
+
+pub(crate) const TAKE_RESULTS: &str = take_results!("");
+
+/// Without the results of some subscriptions, which stay queued.
+pub(crate) const TAKE_OTHER_RESULTS: &str = take_results!(
+    " AND (SELECT s.subscription_id FROM webhook_delivery_sagas s WHERE s.id = q.saga_id) <> ALL ($3::bigint[])"
+);
 
 /// The worker was faster than the move to InProgress: the move comes first. The job is there, finished.
 pub(crate) const PROMOTE: &str = super::schedule::MOVE;
@@ -92,14 +111,16 @@ pub(super) async fn apply(
     frontier: &Frontier,
     correlations: &Correlations,
     decide: &Decide,
+    held: &HeldEndpoints,
 ) -> DbResult<ApplyBatch> {
+    let without: Vec<i64> = held.at(Instant::now()).into_iter().map(|id| id.0).collect();
     let transaction = client.transaction().await?;
     let (take, promote, write) = tokio::try_join!(
-        transaction.prepare_cached(TAKE_RESULTS),
+        transaction.prepare_cached(if without.is_empty() { TAKE_RESULTS } else { TAKE_OTHER_RESULTS }),
         transaction.prepare_cached(PROMOTE),
         transaction.prepare_cached(WRITE_RESULTS),
     )?;
-    let (now, mut read) = frontier.scan(|from| take_from(&transaction, &take, limit, from)).await?;
+    let (now, mut read) = frontier.scan(|from| take_from(&transaction, &take, limit, from, &without)).await?;
     if read.is_empty() {
         transaction.rollback().await?;
         return Ok(ApplyBatch { now, results: Vec::new() });
@@ -140,7 +161,14 @@ pub(super) async fn apply(
     let finished = new.map(|(read, _)| &read.finished);
     let has_failed: bool = row.try_get(1)?;
     if has_failed || finished.clone().any(|finished| finished.result.outcome != Outcome::Delivered) {
-        endpoint::note_failures(&transaction, &endpoint_news(finished)).await?;
+        let news = endpoint_news(finished);
+        if let Err(error) = endpoint::note_failures(&transaction, &news).await {
+            if error.is_lock_timeout() {
+                transaction.rollback().await?;
+                held.note(endpoint::held(client, &news).await?, Instant::now());
+            }
+            return Err(error);
+        }
     }
     transaction.commit().await?;
 
@@ -187,8 +215,12 @@ async fn take_from(
     take: &Statement,
     limit: u32,
     from: i64,
+    without: &[i64],
 ) -> DbResult<TakenResults> {
-    let rows = transaction.query(take, &[&bigint(limit), &from]).await?;
+    let limit = bigint(limit);
+    let parameters: [&(dyn ToSql + Sync); 3] = [&limit, &from, &without];
+    let parameters = if without.is_empty() { &parameters[..2] } else { &parameters[..] };
+    let rows = transaction.query(take, parameters).await?;
     // A UNION ALL returns its halves in order.
     let (clock, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no clock"))?;
     let now = clock.try_get::<_, SqlTime>(0)?.0;

@@ -9,27 +9,32 @@ mod schedule_position;
 pub(crate) mod stranded;
 
 use crate::{
+    error::{DbError, DbResult},
     pool::RolePool,
     roles::{
         correlations::Correlations, endpoint, insert_without_conflicts::Inserter, scan_position::Frontier,
     },
 };
 use async_trait::async_trait;
+use deadpool_postgres::Client;
 use deferred_moves::Unmoved;
 use hooksaga_saga::{ErrorCode, FurthestAttempt, SagaId, SubscriptionId};
 use hooksaga_store::{
-    Allotted, ApplyBatch, Decide, JobsCreated, Move, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
-    WaitingPage, WorkerLoad,
+    Allotted, ApplyBatch, Decide, HeldEndpoints, JobsCreated, Move, OrchestratorStore, Scheduled,
+    StoreResult, StrandedStep, WaitingPage, WorkerLoad,
 };
 use schedule_position::Reached;
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicI32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 /// How many rows a subscription's counter of one minute is spread over.
-const SHARDS: u64 = 16;
+const SHARDS: i32 = 16;
 
 pub(crate) struct OrchestratorSql {
     /// Jobs, and the sagas' move to InProgress: follow from the sagas, and commit without waiting for the disk. The claim
@@ -38,8 +43,10 @@ pub(crate) struct OrchestratorSql {
     /// Results.
     applying: RolePool,
     /// Which of the counter's rows this process adds to: drawn once, so that concurrent orchestrators rarely
-    /// wait for each other's.
-    shard: i32,
+    /// wait for each other's; and another one after a wait that timed out, since the process that holds that row may be
+    /// frozen.
+    shard: AtomicI32,
+    held: HeldEndpoints,
     results: Frontier,
     jobs: Inserter,
     reached: Reached,
@@ -49,17 +56,30 @@ pub(crate) struct OrchestratorSql {
 
 impl OrchestratorSql {
     pub(crate) fn new(scheduling: RolePool, applying: RolePool, correlations: Arc<Correlations>) -> Self {
-        let drawn = RandomState::new().build_hasher().finish() % SHARDS;
+        let drawn = RandomState::new().build_hasher().finish() % u64::from(SHARDS.unsigned_abs());
         Self {
             scheduling,
             applying,
-            shard: i32::try_from(drawn).unwrap_or(0),
+            shard: AtomicI32::new(i32::try_from(drawn).unwrap_or(0)),
+            held: HeldEndpoints::default(),
             results: Frontier::new(apply::MARGIN),
             jobs: Inserter::default(),
             reached: Reached::default(),
             unmoved: Unmoved::default(),
             correlations,
         }
+    }
+}
+
+impl OrchestratorSql {
+    async fn apply_with(&self, client: &mut Client, limit: u32, decide: &Decide) -> DbResult<ApplyBatch> {
+        let shard = self.shard.load(Ordering::Relaxed);
+        let Self { results, correlations, held, .. } = self;
+        let applied = apply::apply(client, limit, shard, results, correlations, decide, held).await;
+        if applied.as_ref().is_err_and(DbError::is_lock_timeout) {
+            self.shard.store((shard + 1) % SHARDS, Ordering::Relaxed);
+        }
+        applied
     }
 }
 
@@ -157,7 +177,15 @@ impl OrchestratorStore for OrchestratorSql {
         let done = self
             .applying
             .run(|mut client| async move {
-                apply::apply(&mut client, limit, self.shard, &self.results, &self.correlations, decide).await
+                let mut tried = 0;
+                loop {
+                    tried += 1;
+                    match self.apply_with(&mut client, limit, decide).await {
+                        // What was held is known now.
+                        Err(error) if error.is_lock_timeout() && tried == 1 => {}
+                        done => return done,
+                    }
+                }
             })
             .await;
         if let Ok(batch) = &done {
