@@ -111,6 +111,7 @@ mod saga {
             open: u32::try_from(number % 5).unwrap_or(0),
             window: 64,
             standing: if number % 4 == 3 { Standing::Unreachable } else { quick },
+            last_response: None,
             last_turn: number,
             waits_since: number,
         };

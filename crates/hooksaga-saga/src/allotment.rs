@@ -20,15 +20,21 @@
 //! | new | half of what the unreachable leave of 6/8 | 4 jobs |
 //! | unconfirmed | what these two leave of 6/8 | 4 jobs |
 //! | the newcomer | what these three leave of 7/8 | 1 job |
+//! | recent | what these four leave of all but a third of 1/8, and at least one slot | 1 job |
 //! | answering | what the others leave | its window |
 //!
-//! So 1/8 always stays for answering endpoints. If several endpoints are new, the unreachable ones take 3/8 at most,
-//! and the new ones leave 1/8 to the unconfirmed. Quick unconfirmed endpoints are confirmed by their first response, so
-//! they do not hold their part for long.
+//! If several endpoints are new, the unreachable ones take 3/8 at most, and the new ones leave 1/8 to the unconfirmed. Quick
+//! unconfirmed endpoints respond at once, so they do not hold their part for long.
 //!
 //! **The newcomer** is the new or unconfirmed endpoint that started waiting last. It qualifies if no silent endpoint
 //! was given a job after that, or if no other such endpoint waits. It gets a job at once, however many endpoints hang,
 //! until newcomers that hang have used up the reserved slots.
+//!
+//! **Recent** are quick unconfirmed endpoints with nothing open that responded at most half as long ago as those that are silent
+//! now. When many endpoints begin to hang together, the one that still answers soon is more recent than all of them: they have
+//! not responded since. Before that, it is if it gets events more often than they do. A few of those that are silent may have
+//! responded as recently: a quarter of 1/8, or 1/8 if the endpoint responded within 150 ms. So endpoints that are alike and hang do
+//! not use up the slots of those that are more recent.
 //!
 //! **Overcommitment.** If endpoints slow down, jobs that were admitted as light take a whole slot each, and the open
 //! jobs exceed the capacity. Workers then enforce limits of their own ([`crate::WorkerSlots`]). The allotment assumes
@@ -51,11 +57,15 @@ use std::{collections::VecDeque, time::Duration};
 
 /// One worker slot. The unit of weights is a microsecond of the time T.
 const SLOT: u64 = 50_000;
+/// T: an endpoint that responds in less is quick.
+pub(crate) const QUICK: Duration = Duration::from_micros(SLOT);
 /// The lightest job: no endpoint has more than eight jobs open per slot that it may fill.
 const LIGHTEST: u64 = SLOT / 8;
 const MOST_OF_NEW: u32 = 4;
 const MOST_OF_UNCONFIRMED: u32 = 4;
 const MOST_OF_UNREACHABLE: u32 = 8;
+/// An endpoint that responded so lately is likely to respond again.
+const LATELY: Duration = Duration::from_millis(150);
 
 /// What one subscription asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +77,8 @@ pub struct Demand {
     /// How many the endpoint itself bears, see [`crate::Endpoint`].
     pub window: u32,
     pub standing: Standing,
+    /// How long ago it gave its last response; `None` if it never did, or usually responds more slowly than T.
+    pub last_response: Option<Duration>,
     /// When it was last admitted, as a number that only grows: the smallest goes first. Ties go by the order of
     /// the demands.
     pub last_turn: u64,
@@ -99,9 +111,14 @@ fn eighth(capacity: u64) -> u64 {
     (capacity / 8 / SLOT).max(1) * SLOT
 }
 
-/// What may be held by endpoints that are not known to answer. The rest stays for those that are.
+/// What may be held by endpoints that are not known to answer. The rest is for those that are, and for recent ones.
 fn most_of_silent(capacity: u64) -> u64 {
     capacity.saturating_sub(eighth(capacity))
+}
+
+/// The same with recent ones.
+fn most_with_recent(capacity: u64) -> u64 {
+    capacity.saturating_sub((eighth(capacity) / SLOT / 3).max(1) * SLOT)
 }
 
 /// The part of it that is not kept for the newcomer. New and unreachable endpoints together hold an eighth less, if
@@ -142,6 +159,10 @@ struct Claim {
     held: u64,
     last_turn: u64,
     waits_since: u64,
+    last_response: Option<Duration>,
+    is_recent: bool,
+    /// What all that are not known to answer may hold with its first job, if that is more than their parts.
+    most_of_silent: u64,
 }
 
 impl Claim {
@@ -154,8 +175,20 @@ impl Claim {
         };
         let most = demand.window.max(1).min(bound).min(demand.open.saturating_add(demand.waiting));
         let held = u64::from(demand.open) * weight;
-        let Demand { open, last_turn, waits_since, .. } = *demand;
-        Self { class, weight, open, jobs: open, most, held, last_turn, waits_since }
+        let Demand { open, last_turn, waits_since, last_response, .. } = *demand;
+        Self {
+            class,
+            weight,
+            open,
+            jobs: open,
+            most,
+            held,
+            last_turn,
+            waits_since,
+            last_response,
+            is_recent: false,
+            most_of_silent: 0,
+        }
     }
 
     /// Whether it answers has to be seen, it has nothing, and waits.
@@ -196,7 +229,7 @@ fn bound_what_is_held(claims: &mut [Claim], capacity: u64) {
         |held: &dyn Fn(&&Claim) -> bool| claims.iter().filter(held).map(|claim| claim.held).sum::<u64>();
     let is_too_much = sum(&|_| true) > capacity
         // Silent jobs, and jobs of full weight, must leave the reserved slots free.
-        || sum(&|claim| claim.class != Class::Answering) > most_of_silent(capacity)
+        || sum(&|claim| claim.class != Class::Answering) > most_with_recent(capacity)
         || sum(&|claim| claim.weight == SLOT) + SLOT > capacity;
     if !is_too_much {
         return;
@@ -241,16 +274,28 @@ impl Zones {
                 Class::New => (left.div_ceil(2 * SLOT) * SLOT).min(left.saturating_sub(kept)),
                 Class::Unconfirmed => left,
             };
-            zones.held[zone] = sums[zone].min(zones.bounds[zone]).max(held[zone]);
-            if class != Class::Answering {
-                left = left.saturating_sub(zones.held[zone]);
-            }
+            left = match class {
+                Class::Answering => left,
+                _ => left.saturating_sub(sums[zone].min(zones.bounds[zone]).max(held[zone])),
+            };
+            zones.held[zone] = sums[zone].min(zones.bound(class, &held, capacity)).max(held[zone]);
         }
         zones
     }
 
     fn total(&self) -> u64 {
         self.held.iter().sum()
+    }
+
+    /// How much a class may hold now. Others of those that are not known to answer may hold more than their parts until they are
+    /// known to hang.
+    fn bound(&self, class: Class, held: &[u64; 4], capacity: u64) -> u64 {
+        let silent = [Class::New, Class::Unconfirmed, Class::Unreachable];
+        let others = silent.into_iter().filter(|other| *other != class).map(|other| held[other as usize]);
+        match class {
+            Class::Answering => u64::MAX,
+            _ => self.bounds[class as usize].min(most_of_crowd(capacity).saturating_sub(others.sum())),
+        }
     }
 }
 
@@ -267,6 +312,27 @@ fn newcomer(claims: &[Claim]) -> Option<usize> {
     let untried = || claims.iter().enumerate().filter(|(_, claim)| claim.is_untried());
     let (place, newest) = untried().max_by_key(|(place, claim)| (claim.waits_since, *place))?;
     (newest.waits_since >= last_turn || untried().count() == 1).then_some(place)
+}
+
+/// The places of the recent endpoints, the most recent first.
+fn recent(claims: &[Claim], capacity: u64) -> Vec<usize> {
+    let untried =
+        (0..).zip(claims).filter(|(_, claim)| claim.class == Class::Unconfirmed && claim.is_untried());
+    let mut untried: Vec<(Duration, u64, usize)> =
+        untried.filter_map(|(place, claim)| Some((claim.last_response?, claim.waits_since, place))).collect();
+    if untried.is_empty() {
+        return Vec::new();
+    }
+    untried.sort_unstable();
+    let silent = claims.iter().filter(|claim| claim.class != Class::Answering && claim.open > 0);
+    let mut silent: Vec<Duration> = silent.filter_map(|claim| claim.last_response).collect();
+    silent.sort_unstable();
+    let eighth = usize::try_from(eighth(capacity) / SLOT).unwrap_or(usize::MAX);
+    let is_recent = |(before, (age, ..)): &(usize, (Duration, u64, usize))| {
+        let as_recent = silent.partition_point(|silent| *silent < age.saturating_mul(2)) + before;
+        as_recent <= if *age <= LATELY { eighth } else { eighth / 4 }
+    };
+    untried.into_iter().enumerate().take_while(is_recent).map(|(_, (.., place))| place).collect()
 }
 
 /// The order in which claims get what does not divide. New ones without a job go first, alternately the one that has waited
@@ -291,40 +357,55 @@ fn in_turn(claims: &[Claim]) -> Vec<usize> {
 
 /// Fills every claim up to its class's level, then gives out the remainder one job at a time.
 fn hand_out(claims: &mut [Claim], capacity: u64, zones: &Zones) {
-    let levels = Class::ALL.map(|class| {
-        let bound = zones.bounds[class as usize];
-        let sum = |level| of_class(claims, class).map(|claim| claim.at(level)).sum::<u64>();
-        highest(zones.level, |level| sum(level) <= bound)
-    });
-    for claim in claims.iter_mut() {
-        claim.fill(levels[claim.class as usize]);
-    }
     let mut held = Class::ALL.map(|class| of_class(claims, class).map(Claim::counts).sum::<u64>());
+    let mut levels = [0; 4];
+    for class in Class::ALL {
+        let zone = class as usize;
+        let bound = zones.bound(class, &held, capacity);
+        let sum = |level| of_class(claims, class).map(|claim| claim.at(level)).sum::<u64>();
+        levels[zone] = highest(zones.level, |level| sum(level) <= bound);
+        claims.iter_mut().filter(|claim| claim.class == class).for_each(|claim| claim.fill(levels[zone]));
+        held[zone] = of_class(claims, class).map(Claim::counts).sum();
+    }
     let mut free = capacity.saturating_sub(held.iter().sum());
-    let newcomer = newcomer(claims);
-    for place in newcomer.into_iter().chain(in_turn(claims)) {
+    // What is held by jobs that weigh a slot, of slow and of silent endpoints.
+    let mut heavy = claims.iter().filter(|claim| claim.weight == SLOT).map(Claim::counts).sum::<u64>();
+    let (newcomer, recent) = (newcomer(claims), recent(claims, capacity));
+    if let Some(place) = newcomer {
+        claims[place].most_of_silent = most_of_silent(capacity);
+    }
+    for place in &recent {
+        claims[*place].is_recent = true;
+        claims[*place].most_of_silent = most_with_recent(capacity);
+    }
+    for place in newcomer.into_iter().chain(recent).chain(in_turn(claims)) {
         let claim = &mut claims[place];
         let zone = claim.class as usize;
         let has_nothing = claim.jobs == 0;
-        let is_newcomer = newcomer == Some(place) && has_nothing;
         let silent = held.iter().sum::<u64>() - held[Class::Answering as usize];
         let no_newcomer_fits = silent + SLOT > most_of_silent(capacity);
         let fills_a_slot =
             no_newcomer_fits && claim.class == Class::Answering && claim.weighs() + claim.weight <= SLOT;
         let spared = match claim.class {
+            Class::Unconfirmed
+                if has_nothing && claim.is_recent && heavy + SLOT <= most_with_recent(capacity) =>
+            {
+                0
+            }
             Class::New | Class::Unconfirmed if has_nothing => SLOT,
             Class::Answering if has_nothing && claim.weight < SLOT => 0,
             Class::Answering if fills_a_slot => SLOT,
             _ => spare(zones.level),
         };
         let is_behind = fills_a_slot || claim.weighs() <= levels[zone];
-        let is_within = held[zone] + claim.weight <= zones.bounds[zone]
-            || (is_newcomer && silent + SLOT <= most_of_silent(capacity));
+        let is_within = held[zone] + claim.weight <= zones.bound(claim.class, &held, capacity)
+            || (has_nothing && silent + SLOT <= claim.most_of_silent);
         let fits = is_within && claim.weight + spared <= free;
         if is_behind && fits {
             claim.jobs += 1;
             held[zone] += claim.weight;
             free -= claim.weight;
+            heavy += if claim.weight == SLOT { SLOT } else { 0 };
         }
     }
 }

@@ -3,15 +3,20 @@
 //! Kept in memory: losing it costs a few round trips, never a delivery. Time is passed in, so that every
 //! decision can be tested without waiting.
 
-use crate::{Demand, ErrorCode, Outcome};
+use crate::{Demand, ErrorCode, Outcome, allotment::QUICK};
 use std::time::{Duration, Instant};
 
 /// The window that every endpoint starts with.
 const FIRST_WINDOW: u32 = 4;
 /// The shortest silence after which an endpoint with open jobs counts as hanging.
 const SILENCE: Duration = Duration::from_millis(500);
-/// How long a response shows, at least, that the endpoint answers. Whoever answers quickly shows it again within milliseconds.
+/// How long responses show, at least, that the endpoint answers. Whoever answers quickly shows it again within milliseconds.
 const CONFIRMED_FOR: Duration = Duration::from_millis(150);
+/// So many show it. Hundreds of endpoints may each have given one or two of late, and begin to hang together.
+const CONFIRMED_BY: usize = 4;
+/// The last of them shows it for two mean response times, and all of them for eight: an endpoint that always has a request open
+/// gives eight in that time.
+const CONFIRMED_FOR_MEANS: [u32; 2] = [2, 8];
 /// Close to where it was last refused, a window grows this many times more slowly.
 const CAUTION: u32 = 8;
 /// Close to where it was last refused, a window grows after at least this many deliveries.
@@ -54,10 +59,10 @@ impl EndpointReaction {
 pub enum Standing {
     /// Nothing was heard of it yet, and it has not been silent for long.
     New,
-    /// Its last result was a response, a moment ago. `latency` is how long one of its jobs holds a worker slot, on average.
+    /// Its last results were responses, a moment ago. `latency` is how long one of its jobs holds a worker slot, on average.
     Answering { latency: Duration },
-    /// Its last result was a response, but not lately. Whether it still answers is not known, however quick it was: many such
-    /// endpoints may have begun to hang together.
+    /// Its last result was a response, but there were not several lately. Whether it still answers is not known, however quick it
+    /// was: many such endpoints may have begun to hang together.
     Unconfirmed,
     /// Its last result was none, or it has open jobs and has been silent for too long.
     Unreachable,
@@ -85,8 +90,8 @@ pub struct Endpoint {
     /// Mean time of all its results, timeouts included: how long a job holds a slot.
     slot_time: Option<Duration>,
     unreachable: bool,
-    /// When it last had a result.
-    answered_at: Option<Instant>,
+    /// When it gave its last responses, the latest first.
+    responses: [Option<Instant>; CONFIRMED_BY],
     /// Since when jobs have been open without any result.
     silent_since: Option<Instant>,
     last_activity: Option<Instant>,
@@ -104,7 +109,7 @@ impl Default for Endpoint {
             answer_time: None,
             slot_time: None,
             unreachable: false,
-            answered_at: None,
+            responses: [None; CONFIRMED_BY],
             silent_since: None,
             last_activity: None,
         }
@@ -157,11 +162,12 @@ impl Endpoint {
         self.before_shrink = self.before_shrink.saturating_sub(1);
         self.silent_since = (self.open > 0).then_some(now);
         self.last_activity = Some(now);
-        self.answered_at = Some(now);
         self.unreachable = answer == EndpointReaction::Unreachable;
         self.slot_time = Some(mean(self.slot_time, took));
         if !self.unreachable {
             self.answer_time = Some(mean(self.answer_time, took));
+            self.responses.rotate_right(1);
+            self.responses[0] = Some(now);
         }
         match answer {
             EndpointReaction::Served if was_used => self.grow(),
@@ -207,19 +213,40 @@ impl Endpoint {
         let mean = self.answer_time.unwrap_or_default();
         let is_past = |since, bound| now.saturating_duration_since(since) > bound;
         let silent = |since| is_past(since, mean.saturating_mul(4).max(SILENCE).saturating_add(hears_after));
-        let long_ago = |at| is_past(at, mean.saturating_mul(2).max(CONFIRMED_FOR));
+        let is_confirmed = [self.responses[0], self.responses[CONFIRMED_BY - 1]]
+            .into_iter()
+            .zip(CONFIRMED_FOR_MEANS)
+            .all(|(at, means)| {
+                at.is_some_and(|at| !is_past(at, mean.saturating_mul(means).max(CONFIRMED_FOR)))
+            });
         match self.slot_time {
             _ if self.unreachable || self.silent_since.is_some_and(silent) => Standing::Unreachable,
-            Some(_) if self.answered_at.is_none_or(long_ago) => Standing::Unconfirmed,
-            Some(latency) => Standing::Answering { latency },
+            Some(latency) if is_confirmed => Standing::Answering { latency },
+            Some(_) => Standing::Unconfirmed,
             None => Standing::New,
         }
     }
 
-    /// What it asks of the allotment, as it stands. `waiting`, `last_turn` and `waits_since` as in [`Demand`].
-    pub fn demand(&self, waiting: u32, last_turn: u64, waits_since: u64, standing: Standing) -> Demand {
-        let (open, window) = (self.open, self.window);
-        Demand { waiting, open, window, standing, last_turn, waits_since }
+    /// What it asks of the allotment. `waiting`, `last_turn` and `waits_since` as in [`Demand`], `hears_after` as for
+    /// [`Self::standing`].
+    pub fn demand(
+        &self,
+        waiting: u32,
+        last_turn: u64,
+        waits_since: u64,
+        hears_after: Duration,
+        now: Instant,
+    ) -> Demand {
+        let is_quick = self.answer_time.is_some_and(|mean| mean < QUICK);
+        Demand {
+            waiting,
+            open: self.open,
+            window: self.window,
+            standing: self.standing(hears_after, now),
+            last_response: self.responses[0].filter(|_| is_quick).map(|at| now.saturating_duration_since(at)),
+            last_turn,
+            waits_since,
+        }
     }
 
     /// Nothing of it is open: it may be forgotten, the longest inactive first.

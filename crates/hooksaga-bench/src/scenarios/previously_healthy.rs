@@ -3,10 +3,11 @@
 use super::{
     Scenarios,
     beside_hanging::{BEYOND_A_TIMEOUT, at, settings},
-    setup::Setup,
+    setup::{Occasional, Setup},
 };
 use crate::{
     error::{BenchError, BenchResult},
+    measure::Latency,
     receiver::Tally,
 };
 use std::time::Duration;
@@ -23,27 +24,35 @@ impl Scenarios<'_> {
     pub(super) async fn known_hanging(&mut self, slots: Option<&'static str>) -> BenchResult {
         for (endpoints, seconds) in [(150, 8), (400, 8), (1_000, BEYOND_A_TIMEOUT)] {
             let name = format!("known_hanging_{endpoints}_{}", slots.unwrap_or("default"));
-            let setup = self.known(&name, endpoints, slots).await?;
-            let alone = setup.alone().await?;
+            let (setup, occasional) = self.known(&name, endpoints, slots).await?;
+            let alone = setup.both_alone(&occasional).await?;
             setup.others.turn();
             setup.post(endpoints * BACKLOG, |number| format!("n{}", number % endpoints)).await?;
-            let beside = setup.latency(seconds).await?;
+            let beside = setup.latencies(&occasional, seconds).await?;
             setup.end().await?;
-            self.compare(&format!("{endpoints} that answered before and hang{}", at(slots)), alone, beside);
+            let what = format!("{endpoints} that answered before and hang{}", at(slots));
+            self.compare_both(&what, alone, beside);
         }
         let name = format!("known_trickle_{}", slots.unwrap_or("default"));
-        let setup = self.known(&name, TRICKLE_TO, slots).await?;
-        let alone = setup.alone().await?;
+        let (setup, occasional) = self.known(&name, TRICKLE_TO, slots).await?;
+        let alone = setup.both_alone(&occasional).await?;
         setup.others.turn();
         let beside = tokio::select! {
-            beside = setup.latency(BEYOND_A_TIMEOUT) => beside?,
+            beside = setup.latencies(&occasional, BEYOND_A_TIMEOUT) => beside?,
             ended = trickle(&setup) => return Err(ended),
         };
         setup.end().await?;
         let seconds = TRICKLE_EVERY.as_secs();
         let what = format!("{TRICKLE_TO} with an event every {seconds} s that begin to hang{}", at(slots));
-        self.compare(&what, alone, beside);
+        self.compare_both(&what, alone, beside);
         Ok(())
+    }
+
+    /// Adds the figures of the busy healthy endpoint, and of the one that gets an event now and then.
+    fn compare_both(&mut self, what: &str, alone: [Latency; 2], beside: [Latency; 2]) {
+        let ([busy, occasional], [busy_beside, occasional_beside]) = (alone, beside);
+        self.compare(what, busy, busy_beside);
+        self.compare(&format!("{what}, of one with 10 events a second"), occasional, occasional_beside);
     }
 
     /// A server that has seen this many endpoints answer a while ago, until they are told to turn.
@@ -52,9 +61,10 @@ impl Scenarios<'_> {
         name: &str,
         endpoints: usize,
         slots: Option<&'static str>,
-    ) -> BenchResult<Setup<'_>> {
+    ) -> BenchResult<(Setup<'_>, Occasional<'_>)> {
         const PATIENCE: Duration = Duration::from_secs(60);
         let mut setup = self.setup(name, &settings(slots)).await?;
+        let occasional = setup.subscribe_occasional().await?;
         setup.subscribe((0..endpoints).map(|n| (format!("n{n}"), "/turn/0".to_owned()))).await?;
         let answered = Tally::new(endpoints as u64, 1);
         setup.others.count_for(&answered);
@@ -66,7 +76,7 @@ impl Scenarios<'_> {
             )));
         }
         tokio::time::sleep(IDLE).await;
-        Ok(setup)
+        Ok((setup, occasional))
     }
 
     /// Their payloads would take the worker's memory more than twice.

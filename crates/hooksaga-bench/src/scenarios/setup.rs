@@ -31,6 +31,15 @@ pub(super) struct Setup<'a> {
     subscriptions: Vec<i64>,
 }
 
+/// A healthy endpoint that gets an event now and then.
+pub(super) struct Occasional<'a>(MeasureContext<'a>);
+
+impl Occasional<'_> {
+    const NAME: &'static str = "occasional";
+    /// Events a second.
+    const RATE: u32 = 10;
+}
+
 impl<'a> Setup<'a> {
     /// How long the healthy endpoint is measured alone, at most.
     const ALONE_SECONDS: u32 = 4;
@@ -82,6 +91,16 @@ impl<'a> Setup<'a> {
         Ok(ids)
     }
 
+    /// Subscribes another healthy endpoint, whose receiver has a port of its own.
+    pub(super) async fn subscribe_occasional(&mut self) -> BenchResult<Occasional<'a>> {
+        let healthy = &self.healthy;
+        let context = MeasureContext::open(healthy.progress, healthy.clients, healthy.payload_bytes).await?;
+        let event_type = self.event_type(Occasional::NAME);
+        let id = self.server.subscribe(&event_type, &context.receiver.url("/ok/0")).await?;
+        self.subscriptions.push(id);
+        Ok(Occasional(context))
+    }
+
     /// Subscribes one more.
     pub(super) async fn subscribe_one(&mut self, what: &str, path: &str) -> BenchResult<i64> {
         let ids = self.subscribe(std::iter::once((what.to_owned(), path.to_owned()))).await?;
@@ -100,6 +119,22 @@ impl<'a> Setup<'a> {
     pub(super) async fn alone(&self) -> BenchResult<Latency> {
         self.latency(1).await?;
         self.latency(self.alone_seconds).await
+    }
+
+    /// The same, and one that gets an event now and then.
+    pub(super) async fn both_alone(&self, occasional: &Occasional<'_>) -> BenchResult<[Latency; 2]> {
+        self.latencies(occasional, 1).await?;
+        self.latencies(occasional, self.alone_seconds).await
+    }
+
+    pub(super) async fn latencies(
+        &self,
+        occasional: &Occasional<'_>,
+        seconds: u32,
+    ) -> BenchResult<[Latency; 2]> {
+        let event_type = self.event_type(Occasional::NAME);
+        let other = occasional.0.latency(&self.server, &event_type, Occasional::RATE, seconds);
+        tokio::try_join!(self.latency(seconds), other).map(Into::into)
     }
 
     pub(super) async fn latency(&self, seconds: u32) -> BenchResult<Latency> {

@@ -170,8 +170,7 @@ impl Lanes {
         let active = || state.active.iter().filter_map(|id| Some((*id, state.lanes.get(id)?)));
         let demand = |lane: &Lane| {
             let waiting = if lane.is_ready(now) { lane.waiting } else { 0 };
-            let standing = lane.endpoint.standing(state.hears_after, now);
-            lane.endpoint.demand(waiting, lane.last_turn, lane.waits_since, standing)
+            lane.endpoint.demand(waiting, lane.last_turn, lane.waits_since, state.hears_after, now)
         };
         let mut waiting: Vec<(SubscriptionId, Demand)> =
             active().filter(|(_, lane)| lane.is_ready(now)).map(|(id, lane)| (id, demand(lane))).collect();

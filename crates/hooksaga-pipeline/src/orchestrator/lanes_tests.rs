@@ -339,6 +339,7 @@ fn no_standing_crowds_out_another() {
         open: 0,
         window: 4,
         standing,
+        last_response: None,
         last_turn,
         waits_since: 0,
     };
@@ -395,6 +396,7 @@ fn the_newest_are_not_left_for_later() {
         open: 0,
         window: 4,
         standing: Standing::New,
+        last_response: None,
         last_turn: 0,
         waits_since,
     };

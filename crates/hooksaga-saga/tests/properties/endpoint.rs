@@ -105,6 +105,13 @@ fn standings_of_a_life() {
     assert_eq!(endpoint.standing(Duration::ZERO, at(500)), Standing::New);
     assert_eq!(endpoint.standing(Duration::ZERO, at(501)), Standing::Unreachable, "silent for too long");
     endpoint.answered(EndpointReaction::Served, millis(800), at(800));
+    assert_eq!(
+        endpoint.standing(Duration::ZERO, at(800)),
+        Standing::Unconfirmed,
+        "one response shows little"
+    );
+    (0..3).for_each(|_| endpoint.answered(EndpointReaction::Served, millis(800), at(800)));
+    endpoint.admitted(3, at(800));
     let answering = Standing::Answering { latency: millis(800) };
     assert_eq!(endpoint.standing(Duration::ZERO, at(800)), answering);
     assert_eq!(endpoint.standing(Duration::ZERO, at(2_400)), answering, "it takes its time");
@@ -142,7 +149,7 @@ fn a_count_corrects_what_was_missed() {
     endpoint.set_open(2, start + millis(9_000));
     assert_eq!(endpoint.standing(Duration::ZERO, start + millis(9_400)), Standing::New);
     endpoint.answered(EndpointReaction::Served, QUICK, start);
-    let demand = endpoint.demand(7, 5, 3, endpoint.standing(Duration::ZERO, start));
+    let demand = endpoint.demand(7, 5, 3, Duration::ZERO, start);
     assert_eq!((demand.open, demand.waiting, demand.window, demand.last_turn), (1, 7, 5, 5));
     assert_eq!(demand.standing, endpoint.standing(Duration::ZERO, start));
 }
@@ -201,14 +208,45 @@ fn a_response_shows_for_a_moment_that_an_endpoint_answers() {
         endpoint.admitted(jobs, start);
         (0..jobs).for_each(|_| endpoint.answered(EndpointReaction::Served, QUICK, start));
     }
+    let last_response = |endpoint: &Endpoint, at| endpoint.demand(1, 0, 0, Duration::ZERO, at).last_response;
+    assert_eq!(last_response(&endpoint, start + millis(70)), Some(millis(70)));
     let answering = Standing::Answering { latency: QUICK };
     assert_eq!(endpoint.standing(Duration::ZERO, start + millis(150)), answering);
     assert_eq!(endpoint.standing(Duration::ZERO, start + millis(151)), Standing::Unconfirmed);
     let later = start + millis(9_000);
     endpoint.admitted(2, later);
     assert_eq!(endpoint.standing(Duration::ZERO, later), Standing::Unconfirmed);
+    for _ in 0..3 {
+        endpoint.answered(EndpointReaction::Refused, QUICK, later);
+        endpoint.admitted(1, later);
+        assert_eq!(endpoint.standing(Duration::ZERO, later), Standing::Unconfirmed, "too few");
+    }
     endpoint.answered(EndpointReaction::Refused, QUICK, later);
     assert_eq!(endpoint.standing(Duration::ZERO, later), answering, "any response will do");
+    assert_eq!(last_response(&endpoint, later), Some(Duration::ZERO));
+    assert_eq!(endpoint.standing(Duration::ZERO, later + millis(151)), Standing::Unconfirmed);
     assert_eq!(endpoint.standing(Duration::ZERO, later + millis(500)), Standing::Unconfirmed);
     assert_eq!(endpoint.standing(Duration::ZERO, later + millis(501)), Standing::Unreachable, "one is open");
+}
+
+/// One that is slow, and always has one request open, gives few responses in any time, and is known to answer all the same.
+#[test]
+fn an_endpoint_with_one_request_at_a_time_is_known_to_answer() {
+    for latency in [2, 40, 850, 9_000].map(millis) {
+        let (mut endpoint, mut now) = (Endpoint::default(), Instant::now());
+        for request in 0..10 {
+            endpoint.admitted(1, now);
+            now += latency;
+            endpoint.answered(EndpointReaction::Served, latency, now);
+            let standing = endpoint.standing(Duration::ZERO, now);
+            assert_eq!(
+                matches!(standing, Standing::Answering { .. }),
+                request >= 3,
+                "{standing:?} after {request}"
+            );
+        }
+        let is_quick = latency < millis(50);
+        let last_response = endpoint.demand(1, 0, 0, Duration::ZERO, now).last_response;
+        assert_eq!(last_response, is_quick.then_some(Duration::ZERO), "{latency:?}");
+    }
 }

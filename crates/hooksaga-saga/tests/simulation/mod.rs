@@ -5,6 +5,7 @@
 //! it may rest.
 
 mod hanging;
+mod occasional;
 mod throttling;
 
 use hooksaga_saga::{Attempts, Demand, Endpoint, EndpointReaction, SubscriptionId, WorkerSlots, allot};
@@ -151,6 +152,14 @@ impl World {
         }
     }
 
+    /// The longest that a delivery of this subscription waited for its start, or has been waiting.
+    fn longest_wait(&self, number: usize) -> Duration {
+        let subscription = &self.subscriptions[number];
+        let queued = self.queue.iter().filter(|(other, _)| *other == number).map(|(_, delivery)| delivery);
+        let waits = subscription.waiting.iter().chain(queued);
+        waits.map(|one| self.now.saturating_sub(one.due)).fold(subscription.longest_wait, Duration::max)
+    }
+
     fn tick(&mut self) {
         self.now += self.tick;
         self.apply();
@@ -191,8 +200,8 @@ impl World {
         }
         let demand = |subscription: &Subscription| {
             let due = u32::try_from(subscription.due(now)).unwrap();
-            let standing = subscription.observed.standing(Duration::ZERO, at);
-            subscription.observed.demand(due, subscription.last_turn, subscription.waits_since, standing)
+            let (turn, since) = (subscription.last_turn, subscription.waits_since);
+            subscription.observed.demand(due, turn, since, Duration::ZERO, at)
         };
         let demands: Vec<Demand> = self.subscriptions.iter().map(demand).collect();
         self.given = allot(self.capacity, &demands);

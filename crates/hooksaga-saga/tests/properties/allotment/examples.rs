@@ -42,6 +42,21 @@ fn the_last_two_slots() {
     assert_eq!(allot(16, &demands)[14..], [0, 0, 0, 1, 1, 1, 0], "of the new ones the newest");
 }
 
+/// The last slot is for quick ones that are known to answer, also beside those that responded more recently than all that hang. Of
+/// these the last to begin to wait, and the most recent one, find a slot.
+#[test]
+fn recent_endpoints_leave_the_last_slot() {
+    let ago = |millis| Some(Duration::from_millis(millis));
+    for standing in [answering(850), Standing::Unreachable] {
+        let holds = Demand { waiting: 0, open: 1, last_response: ago(9_000), ..greedy(standing) };
+        let mut demands = vec![holds; 13];
+        let unconfirmed = |millis| Demand { last_response: ago(millis), ..greedy(Standing::Unconfirmed) };
+        demands.extend([100, 110, 120, 130].map(unconfirmed));
+        demands.push(greedy(answering(40)));
+        assert_eq!(allot(16, &demands)[13..], [1, 0, 0, 1, 1], "{standing:?}");
+    }
+}
+
 /// Endpoints that hang have all the slots that they may have: a quick one has more than one job open all the same, and leaves
 /// room for another.
 #[test]
