@@ -53,8 +53,9 @@ pub(super) fn span(length: Duration) -> String {
     match length.as_secs() {
         0 if length.as_millis() < 50 => "< 0.1 s".to_owned(),
         0 => format!("{:.1} s", length.as_secs_f64()),
-        seconds @ ..100 => format!("{seconds} s"),
-        seconds @ ..6000 => format!("{} min", seconds / 60),
+        // A unit ends where the next one has two, so that what is longer never looks shorter.
+        seconds @ ..120 => format!("{seconds} s"),
+        seconds @ ..7200 => format!("{} min", seconds / 60),
         seconds @ ..172_800 => format!("{} h", seconds / 3600),
         seconds => format!("{} d", seconds / 86_400),
     }
@@ -222,9 +223,9 @@ mod tests {
         for (seconds, text) in [
             (0, "now"),
             (-1, "1 s ago"),
-            (-99, "99 s ago"),
-            (-100, "1 min ago"),
-            (-3600, "60 min ago"),
+            (-119, "119 s ago"),
+            (-120, "2 min ago"),
+            (-7199, "119 min ago"),
             (-7200, "2 h ago"),
             (-86_400 * 3, "3 d ago"),
             (30, "in 30 s"),
