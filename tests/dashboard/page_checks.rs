@@ -59,7 +59,7 @@ async fn cut_url(page: &Page) -> Option<String> {
     let cut = page
         .eval(
             "[...document.querySelectorAll('a.url')].filter((one) => one.textContent.length < 64)
-               .filter((one) => one.scrollHeight > one.clientHeight || one.scrollWidth > one.clientWidth)
+               .filter((one) => one.scrollHeight > one.clientHeight + 2 || one.scrollWidth > one.clientWidth + 2)
                .map((one) => one.textContent)[0]",
         )
         .await;
