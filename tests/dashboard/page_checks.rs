@@ -145,7 +145,7 @@ async fn every_page_of_a_busy_server() {
     page.see("would be sent again").await;
     wrong.extend(look_at(&page, "dead-letters-count").await);
     page.open(&format!("/subscriptions/{}", scene.good)).await;
-    page.eval("document.querySelectorAll('details').forEach((one) => { one.open = true; })").await;
+    page.eval("document.querySelectorAll('main details').forEach((one) => { one.open = true; })").await;
     page.follow("form[action$='/rotate-secret'] button").await;
     page.see("The signing secret").await;
     wrong.extend(look_at(&page, "subscription-secret").await);
