@@ -151,7 +151,7 @@ fn in_parts(text: &str, before: &[char]) -> Markup {
     html! { @for (index, part) in split_before(text, before).into_iter().enumerate() { @if index > 0 { wbr; } (part) } }
 }
 
-/// The `//` behind a scheme stays with it.
+/// The `//` behind a scheme stays with it, and the beginning is no place to break.
 fn split_before<'a>(text: &'a str, before: &[char]) -> Vec<&'a str> {
     let (mut parts, mut begin, mut previous) = (Vec::new(), 0, ':');
     for (at, letter) in text.char_indices() {
