@@ -23,9 +23,8 @@ async fn a_page_stays_readable_and_says_that_the_database_is_away() {
     let other = Page::of(&server.url()).await;
     other.open("/sign-in").await;
     sign_in(&other, ROOT_KEY).await;
-    other.open("/deliveries").await;
+    assert_eq!(page_checks::examine(&other, "database-away", "/deliveries").await, Vec::<String>::new());
     other.see("The database is not available").await;
-    assert_eq!(other.barriers().await, Vec::<String>::new());
 
     proxy.accept_again();
     page.until("document.getElementById('stale').hidden").await;

@@ -54,12 +54,28 @@ async fn tables(page: &Page) -> (usize, usize) {
     (count("table"), count("row"))
 }
 
-/// Looks at one page in both colours and two widths; what is wrong with it.
-async fn examine(page: &Page, name: &str, path: &str) -> Vec<String> {
-    let mut wrong = Vec::new();
-    page.scheme("light").await;
+/// The first URL of an ordinary length that is not seen whole: endpoints of one host differ in their paths.
+async fn cut_url(page: &Page) -> Option<String> {
+    let cut = page
+        .eval(
+            "[...document.querySelectorAll('a.url')].filter((one) => one.textContent.length < 64)
+               .filter((one) => one.scrollHeight > one.clientHeight + 2 || one.scrollWidth > one.clientWidth + 2)
+               .map((one) => one.textContent)[0]",
+        )
+        .await;
+    cut.as_str().map(ToOwned::to_owned)
+}
+
+/// Opens a page and looks at it; what is wrong with it.
+pub(super) async fn examine(page: &Page, name: &str, path: &str) -> Vec<String> {
     page.open(path).await;
     page.until("!document.body.innerText.includes('Loading…')").await;
+    look_at(page, name).await
+}
+
+/// Looks at the page that is shown in both colours and several widths.
+async fn look_at(page: &Page, name: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
     for scheme in ["light", "dark"] {
         page.scheme(scheme).await;
         picture(page, &format!("{name}-{scheme}")).await;
@@ -67,15 +83,17 @@ async fn examine(page: &Page, name: &str, path: &str) -> Vec<String> {
     }
     let scrolls =
         "[...document.querySelectorAll('.scroll')].some((one) => one.scrollWidth > one.clientWidth)";
-    for width in [1024, 1280] {
+    for width in [1024, 1280, 1600] {
         page.wide(width).await;
         if page.eval(scrolls).await == true {
             wrong.push(format!("{name} has a table that is wider than a page of {width}"));
         }
+        wrong.extend(cut_url(page).await.map(|url| format!("{name} cuts {url} at {width}")));
     }
     let on_desk = tables(page).await;
     page.wide(400).await;
     page.scheme("light").await;
+    wrong.extend(cut_url(page).await.map(|url| format!("{name} cuts {url} on a phone")));
     picture(page, &format!("{name}-phone")).await;
     // Rows of tables become a few lines there, and stay rows for those who do not see them.
     wrong.extend(page.barriers().await.into_iter().map(|barrier| format!("{name}, phone: {barrier}")));
@@ -115,6 +133,22 @@ async fn every_page_of_a_busy_server() {
     for (name, path) in scene.pages() {
         wrong.extend(examine(&page, name, &path).await);
     }
+    // What forms lead to.
+    page.open("/subscriptions/new").await;
+    page.fill("input[name=callback_url]", "https://example.com/hooks").await;
+    page.fill("textarea[name=topics]", "no topic!").await;
+    page.follow("main form button").await;
+    page.see("must be an event type").await;
+    wrong.extend(look_at(&page, "subscription-refused").await);
+    page.open("/dead-letters?requeued=false").await;
+    page.follow("button[value=count]").await;
+    page.see("would be sent again").await;
+    wrong.extend(look_at(&page, "dead-letters-count").await);
+    page.open(&format!("/subscriptions/{}", scene.good)).await;
+    page.eval("document.querySelectorAll('main details').forEach((one) => { one.open = true; })").await;
+    page.follow("form[action$='/rotate-secret'] button").await;
+    page.see("The signing secret").await;
+    wrong.extend(look_at(&page, "subscription-secret").await);
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

@@ -40,8 +40,8 @@
 
   const span = (ms) => {
     const seconds = Math.floor(ms / 1000);
-    if (seconds < 100) return `${seconds} s`;
-    if (seconds < 6000) return `${Math.floor(seconds / 60)} min`;
+    if (seconds < 120) return `${seconds} s`;
+    if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
     if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
     return `${Math.floor(seconds / 86400)} d`;
   };

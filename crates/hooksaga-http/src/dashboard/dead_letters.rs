@@ -190,7 +190,7 @@ pub(super) async fn show(
             @if let Some(again) = &again { " " (parts::delivery_status(again)) }
         } }
         (parts::facts([
-            Some(("Event", html! { (parts::event_link(&visitor, summary.event_id.0)) " " (summary.event_type) })),
+            Some(("Event", html! { (parts::event_link(&visitor, summary.event_id.0)) " " (parts::type_fact(&summary.event_type)) })),
             Some(("To", parts::subscription_link(&visitor, summary.subscription_id, urls.get(&summary.subscription_id).map(String::as_str)))),
             Some(("Delivery", parts::delivery_link(&visitor, summary.saga_id.0))),
             parts::tenant_fact(&visitor, &summary.tenant),

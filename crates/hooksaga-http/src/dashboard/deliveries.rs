@@ -128,7 +128,7 @@ async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> Pag
     let facts = [
         Some((
             "Event",
-            html! { (parts::event_link(visitor, delivery.event_id.0)) " " (delivery.event_type) },
+            html! { (parts::event_link(visitor, delivery.event_id.0)) " " (parts::type_fact(&delivery.event_type)) },
         )),
         Some((
             "To",
@@ -260,7 +260,7 @@ fn timeline(visitor: &Visitor, delivery: &Delivery, attempts: &[Attempt]) -> Mar
     let waits = delivery.status == SagaStatus::PendingRetry && !delivery.held;
     html! {
         @if attempts.is_empty() { p.quiet { "None yet." } }
-        ol.timeline {
+        @if waits || !attempts.is_empty() { ol.timeline {
             @for (number, attempt) in (1u32..).zip(attempts) { li class=(attempt_class(attempt.status)) {
                 (attempt_line(visitor, number, attempt))
                 @if let Some(excerpt) = attempt.response_excerpt.as_deref().filter(|excerpt| !excerpt.is_empty()) {
@@ -268,17 +268,17 @@ fn timeline(visitor: &Visitor, delivery: &Delivery, attempts: &[Attempt]) -> Mar
                 }
             } }
             @if waits { li.next {
-                p { strong { "Attempt " (attempts.len() + 1) } " " (parts::due(delivery.next_attempt_at, visitor.now)) }
-                p.meta { span { (parts::exact(delivery.next_attempt_at)) } span { "to " (delivery.callback_url) } }
+                p { strong { "Attempt " (attempts.len() + 1) } " · " (parts::due(delivery.next_attempt_at, visitor.now)) }
+                p.meta { span { (parts::exact(delivery.next_attempt_at)) } span { "to " (parts::url_in_parts(&delivery.callback_url)) } }
             } }
-        }
+        } }
     }
 }
 
 fn attempt_line(visitor: &Visitor, number: u32, attempt: &Attempt) -> Markup {
     let at = attempt.started_at.unwrap_or(attempt.attempt_at);
     html! {
-        p { strong { "Attempt " (number) } " " (parts::time(at, visitor.now)) }
+        p { strong { "Attempt " (number) } " · " (parts::time(at, visitor.now)) }
         p { @match attempt.status {
             JobStatus::Pending => { "Waits for a worker." }
             JobStatus::Leased => { "Is being sent." }
@@ -293,7 +293,7 @@ fn attempt_line(visitor: &Visitor, number: u32, attempt: &Attempt) -> Markup {
             @if let Some(code) = &attempt.error_code { span { code { (code) } } }
             @if let Some(ms) = attempt.duration_ms { span { (parts::milliseconds(ms)) } }
             @if attempt.lease_resets > 0 && visitor.audience() == Audience::Operators { span { "its worker ended " (parts::plural(attempt.lease_resets.into(), "time", "times")) } }
-            @if let Some(url) = &attempt.callback_url { span { "to " (url) } }
+            @if let Some(url) = &attempt.callback_url { span { "to " (parts::url_in_parts(url)) } }
         }
     }
 }

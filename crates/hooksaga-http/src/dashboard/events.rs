@@ -70,7 +70,7 @@ pub(super) fn heads(visitor: &Visitor, events: &[EventHead]) -> Markup {
             thead { tr { th { "Event" } th { "Type" } @if tenants { th { "Tenant" } } th { "External id" } th { "Received" } } }
             tbody { @for event in events { tr {
                 td.first { (parts::event_link(visitor, event.id.0)) }
-                (parts::cut(&event.event_type))
+                td.cut.medium title=(event.event_type) { (event.event_type) }
                 @if tenants { (parts::cut(&event.tenant)) }
                 td.cut.long title=[&event.external_id] { @if let Some(id) = &event.external_id { (id) } }
                 td.first.end { (parts::time(event.created_at, visitor.now)) }
@@ -96,7 +96,7 @@ pub(super) async fn show(
     let body = html! {
         h1 { "Event " code { "evt_" (id) } }
         (parts::facts([
-            Some(("Type", html! { a href=(visitor.path(&format!("/events?event_type={}", head.event_type))) { (head.event_type) } })),
+            Some(("Type", html! { a href=(visitor.path(&format!("/events?event_type={}", head.event_type))) { (parts::type_fact(&head.event_type)) } })),
             parts::tenant_fact(&visitor, &head.tenant),
             Some(("Received", parts::time(head.created_at, visitor.now))),
             Some(("External id", parts::id_fact(head.external_id.as_deref()))),

@@ -80,7 +80,7 @@ fn first_steps(visitor: &Visitor, situation: &Situation) -> Markup {
                         (parts::copy_line("hooksaga listen --port 9000"))
                     } }
                     li {
-                        p { "Subscribe it: a subscription says which events go where." }
+                        p { @if operator { "Subscribe it" } @else { "Subscribe an endpoint of yours" } ": a subscription says which events go where." }
                         @if visitor.may(Scope::Admin) { a.button href=(visitor.path("/subscriptions/new")) { "Create a subscription" } }
                         @if operator { (parts::copy_line(SUBSCRIBE)) }
                     }

@@ -46,7 +46,7 @@ async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Mar
         View::one("Revoked or expired", VIEW, ENDED),
     ];
     let none = match view {
-        KeyView::Issued => "No stored key is valid: the one that is configured opens everything.",
+        KeyView::Issued => "Besides the configured root key, which has every scope, no key is valid.",
         KeyView::PortalSessions => "No portal session is open.",
         KeyView::Ended => "No key has ended lately.",
     };
@@ -92,7 +92,7 @@ fn table(visitor: &Visitor, asked: &Asked, keys: &[ApiKey]) -> Markup {
                 td.cut data-name="Tenant" title=[&key.tenant] { @match &key.tenant { Some(tenant) => (tenant), None => span.quiet { "all" } } }
                 td data-name="Last used" { @match key.last_used_at { Some(at) => (parts::time(at, visitor.now)), None => span.quiet { "never" } } }
                 td data-name="Created" { (parts::time(key.created_at, visitor.now)) }
-                td data-name="Ends" { @match key.expires_at { Some(at) => (parts::time(at, visitor.now)), None => span.quiet { "never" } } }
+                td data-name="Ends" { @match end(key) { Some(at) => (parts::time(at, visitor.now)), None => span.quiet { "never" } } }
                 td { @if is_valid(key, visitor.now) { details.inline {
                     summary { "Revoke…" }
                     @if visitor.caller.key_id == Some(key.id) { span.quiet { "Your session ends with it." } }
@@ -104,6 +104,11 @@ fn table(visitor: &Visitor, asked: &Asked, keys: &[ApiKey]) -> Markup {
             } } }
         } }
     }
+}
+
+/// When it ends, or did: what was revoked ended then.
+fn end(key: &ApiKey) -> Option<Timestamp> {
+    [key.revoked_at, key.expires_at].into_iter().flatten().min()
 }
 
 fn is_valid(key: &ApiKey, now: Timestamp) -> bool {

@@ -23,6 +23,8 @@ pub(super) struct HtmlPage {
     pub(super) body: Markup,
     /// What follows and never changes: it is not sent again when the rest is refreshed.
     pub(super) unchanging: Markup,
+    /// What the search box holds: what was searched for, so that it can be corrected.
+    pub(super) searched: String,
 }
 
 impl HtmlPage {
@@ -36,6 +38,7 @@ impl HtmlPage {
             said: html! {},
             body,
             unchanging: html! {},
+            searched: String::new(),
         }
     }
 }
@@ -91,12 +94,12 @@ pub(super) fn show_with(
         (part)
         (page.unchanging)
     };
-    let top = top(state, visitor, page.section);
+    let top = top(state, visitor, page.section, &page.searched);
     (status, html(frame(state, visitor.site, &page.title, &top, &main, Some(now)))).into_response()
 }
 
 /// Navigation, search and account.
-fn top(state: &ApiState, visitor: &Visitor, current: Section) -> Markup {
+fn top(state: &ApiState, visitor: &Visitor, current: Section, searched: &str) -> Markup {
     html! {
         (brand(state, visitor.site))
         nav aria-label="Main" {
@@ -107,7 +110,7 @@ fn top(state: &ApiState, visitor: &Visitor, current: Section) -> Markup {
         }
         form.search role="search" action=(visitor.path("/search")) {
             label.unseen for="q" { "Search" }
-            input #q type="search" name="q" placeholder="Id, number or URL" maxlength="500"
+            input #q type="search" name="q" value=[(!searched.is_empty()).then_some(searched)] placeholder="Id, number or URL" maxlength="500"
                 autocomplete="off" spellcheck="false" aria-keyshortcuts="/";
             kbd aria-hidden="true" { "/" }
         }
@@ -217,11 +220,11 @@ pub(super) fn failure(
             h1 { (title) }
             p { (words::sentence(problem.detail())) }
             @if !advice.is_empty() { p.quiet { (advice) } }
-            p { a href=(site.home()) { "To the first page" } }
+            p { a href=(site.home()) { "To the overview" } }
         }
     };
     let page = match visitor {
-        Some(visitor) => within(state, site, title, &top(state, visitor, Section::None), &body),
+        Some(visitor) => within(state, site, title, &top(state, visitor, Section::None, ""), &body),
         None => bare(state, site, title, &body),
     };
     (problem.status(), page).into_response()

@@ -53,8 +53,9 @@ pub(super) fn span(length: Duration) -> String {
     match length.as_secs() {
         0 if length.as_millis() < 50 => "< 0.1 s".to_owned(),
         0 => format!("{:.1} s", length.as_secs_f64()),
-        seconds @ ..100 => format!("{seconds} s"),
-        seconds @ ..6000 => format!("{} min", seconds / 60),
+        // A unit ends where the next one has two, so that what is longer never looks shorter.
+        seconds @ ..120 => format!("{seconds} s"),
+        seconds @ ..7200 => format!("{} min", seconds / 60),
         seconds @ ..172_800 => format!("{} h", seconds / 3600),
         seconds => format!("{} d", seconds / 86_400),
     }
@@ -123,7 +124,7 @@ pub(super) fn subscription_link(visitor: &Visitor, id: SubscriptionId, url: Opti
     html! {
         a.url href=(visitor.path(&format!("/subscriptions/{id}"))) title=[url] {
             @match url {
-                Some(url) => (short_url(url)),
+                Some(url) => (url_in_parts(short_url(url))),
                 None => { "Subscription " (id) },
             }
         }
@@ -133,6 +134,35 @@ pub(super) fn subscription_link(visitor: &Visitor, id: SubscriptionId, url: Opti
 /// A URL without its scheme, which says little in a table.
 pub(super) fn short_url(url: &str) -> &str {
     url.strip_prefix("https://").unwrap_or(url)
+}
+
+/// A URL that breaks before its parts where it has to.
+pub(super) fn url_in_parts(url: &str) -> Markup {
+    in_parts(url, &['/', '?', '&', '#'])
+}
+
+/// An event type, or a topic, that does so.
+pub(super) fn type_in_parts(event_type: &str) -> Markup {
+    in_parts(event_type, &['.'])
+}
+
+/// A text with a place to break before each of these characters.
+fn in_parts(text: &str, before: &[char]) -> Markup {
+    html! { @for (index, part) in split_before(text, before).into_iter().enumerate() { @if index > 0 { wbr; } (part) } }
+}
+
+/// The `//` behind a scheme stays with it, and the beginning is no place to break.
+fn split_before<'a>(text: &'a str, before: &[char]) -> Vec<&'a str> {
+    let (mut parts, mut begin, mut previous) = (Vec::new(), 0, ':');
+    for (at, letter) in text.char_indices() {
+        if before.contains(&letter) && !before.contains(&previous) && previous != ':' {
+            parts.push(&text[begin..at]);
+            begin = at;
+        }
+        previous = letter;
+    }
+    parts.push(&text[begin..]);
+    parts
 }
 
 /// Whose it is, as one of the facts, for those who may see more than one tenant.
@@ -153,6 +183,11 @@ pub(super) fn id_fact(id: Option<&str>) -> Markup {
     } }
 }
 
+/// An event type as one of the facts.
+pub(super) fn type_fact(event_type: &str) -> Markup {
+    html! { span.long[event_type.chars().count() > LONG] { (type_in_parts(event_type)) } }
+}
+
 /// A place where there is nothing, and what can be done about it.
 pub(super) fn empty(text: &str, next: &Markup) -> Markup {
     html! { div.empty { p { (text) } (next) } }
@@ -160,7 +195,8 @@ pub(super) fn empty(text: &str, next: &Markup) -> Markup {
 
 /// A line to copy.
 pub(super) fn copy_line(text: &str) -> Markup {
-    html! { div.copy { code { (text) } button.plain type="button" data-copy=(text) hidden { "Copy" } } }
+    // Words stay whole: a line that broke within `--wait` would be read as another one.
+    html! { div.copy { code { @for (index, word) in text.split(' ').enumerate() { @if index > 0 { " " } span.word { (word) } } } button.plain type="button" data-copy=(text) hidden { "Copy" } } }
 }
 
 /// A figure with its name; leads to the rows behind it.
@@ -222,9 +258,9 @@ mod tests {
         for (seconds, text) in [
             (0, "now"),
             (-1, "1 s ago"),
-            (-99, "99 s ago"),
-            (-100, "1 min ago"),
-            (-3600, "60 min ago"),
+            (-119, "119 s ago"),
+            (-120, "2 min ago"),
+            (-7199, "119 min ago"),
             (-7200, "2 h ago"),
             (-86_400 * 3, "3 d ago"),
             (30, "in 30 s"),
@@ -241,6 +277,23 @@ mod tests {
         assert_eq!(clock(at(-86_400), now), "2023-11-13 22:13 UTC");
         assert_eq!(span(Duration::from_millis(200)), "0.2 s");
         assert_eq!(span(Duration::from_millis(20)), "< 0.1 s");
+    }
+
+    #[test]
+    fn what_is_longer_never_looks_shorter() {
+        let told = |seconds| span(Duration::from_secs(seconds));
+        assert_eq!([119, 120, 7199, 7200].map(told), ["119 s", "2 min", "119 min", "2 h"]);
+        assert_eq!([172_799, 172_800].map(told), ["47 h", "2 d"]);
+    }
+
+    #[test]
+    fn urls_and_types_break_before_their_parts() {
+        let url = "http://a.example:80/b//c?d=/e&f=é";
+        let parts = ["http://a.example:80", "/b", "//c", "?d=", "/e", "&f=é"];
+        assert_eq!(split_before(url, &['/', '?', '&', '#']), parts);
+        assert_eq!(split_before("order.created", &['.']), ["order", ".created"]);
+        assert_eq!(split_before("", &['.']), [""]);
+        assert_eq!(url_in_parts("a/<b>").into_string(), "a<wbr>/&lt;b&gt;", "and stays escaped");
     }
 
     #[test]

@@ -113,18 +113,23 @@ fn what(visitor: &Visitor, work: &RedriveWork, urls: &Urls) -> Markup {
     let link = |id: SubscriptionId| parts::subscription_link(visitor, id, urls.get(&id).map(String::as_str));
     html! { @match work {
         RedriveWork::Events { subscription_id, since, until } => {
-            "Events that " (link(*subscription_id)) " missed since " (parts::exact(*since))
-            @if let Some(until) = until { ", before " (parts::exact(*until)) }
+            "Events that " (link(*subscription_id)) " missed since " (moment(*since))
+            @if let Some(until) = until { ", before " (moment(*until)) }
         }
         RedriveWork::DeadLetters(filter) => {
             "Dead letters"
             @if let Some(id) = filter.subscription_id { " of " (link(id)) }
             @if let Some(event_type) = &filter.event_type { ", type " code { (event_type) } }
             @if let Some(code) = &filter.final_error_code { ", error " code { (code) } }
-            @if let Some(at) = filter.created_after { ", since " (parts::exact(at)) }
-            @if let Some(at) = filter.created_before { ", before " (parts::exact(at)) }
+            @if let Some(at) = filter.created_after { ", since " (moment(at)) }
+            @if let Some(at) = filter.created_before { ", before " (moment(at)) }
         }
     } }
+}
+
+/// A time to the millisecond, on one line.
+fn moment(at: Timestamp) -> Markup {
+    html! { time datetime=(ApiTime(at)) { (parts::exact(at)) } }
 }
 
 const fn why_skipped(work: &RedriveWork) -> &'static str {
@@ -165,7 +170,7 @@ fn start_form(visitor: &Visitor, given: &Asked) -> Markup {
                 input type="hidden" name="kind" value="events";
                 label { span { "Subscription" } input name="subscription_id" value=[given.get("subscription_id")] required inputmode="numeric" pattern="[0-9]+" placeholder="3" autocomplete="off"; }
                 label { span { "Since (UTC)" } input type="datetime-local" step="1" name="since" value=[given.get("since")] required; }
-                label { span { "Before (UTC)" } input type="datetime-local" step="1" name="until" value=[given.get("until")]; }
+                label { span { "Before (UTC), optional" } input type="datetime-local" step="1" name="until" value=[given.get("until")]; }
                 div.actions { button { "Start" } }
             }
         }
@@ -203,7 +208,7 @@ pub(super) async fn show(
             (parts::figure("Sent again", &parts::number(redrive.created), None, "", "New deliveries"))
             (parts::figure("Skipped", &parts::number(redrive.skipped), None, "", ""))
             @if let Some(percent) = redrive.percent() {
-                (parts::figure("Of its time", &format!("{percent} %"), None, "", "It looks through the events of everybody, in the order of their creation"))
+                (parts::figure("Progress", &format!("{percent} %"), None, "", "It looks through the events of everybody, in the order of their creation"))
             }
         }
         @if redrive.skipped > 0 { p.quiet { (why_skipped(&redrive.work)) } }

@@ -93,7 +93,7 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>, ask
             } }
         }
     };
-    let page = HtmlPage::new("Search", Section::None, body);
+    let page = HtmlPage { searched: text.to_owned(), ..HtmlPage::new("Search", Section::None, body) };
     Ok(layout::show(&state, &visitor, &page))
 }
 

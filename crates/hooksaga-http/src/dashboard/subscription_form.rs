@@ -12,7 +12,7 @@ use crate::{
     api::subscriptions as api,
     errors::FieldErrors,
     path::Id,
-    problem::Problem,
+    problem::{FieldError, Problem},
     state::{ApiState, SharedState},
 };
 use axum::{extract::State, response::Response};
@@ -216,6 +216,9 @@ fn form_page(
         None => ("/subscriptions/new".to_owned(), "/subscriptions".to_owned()),
     };
     let wrong = |name: &str| wrong_with(problem, name);
+    let invalid = |name: &str| errors_of(problem, name).next().map(|_| "true");
+    // All of a few topics are to be seen, and one more can be written.
+    let topic_lines = fields.topics.lines().count().saturating_add(1).clamp(4, 12);
     let body = html! {
         div.narrow {
             h1 { (title) }
@@ -227,7 +230,7 @@ fn form_page(
             }
             form.card method="post" action=(visitor.path(&action)) {
                 label { span { "Callback URL" }
-                    input type="url" name="callback_url" value=(fields.callback_url) required maxlength="500" placeholder="https://example.com/webhooks" spellcheck="false" aria-describedby="url-hint";
+                    input type="url" name="callback_url" value=(fields.callback_url) required maxlength="500" placeholder="https://example.com/webhooks" spellcheck="false" aria-describedby="url-hint" aria-invalid=[invalid("callback_url")];
                     (wrong("callback_url"))
                 }
                 p #url-hint .quiet { @if id.is_some() {
@@ -235,24 +238,24 @@ fn form_page(
                     @if !fields.stored_headers.is_empty() { " The stored headers do not go to another server: write them again below if the URL leads to one." }
                 } @else { "It is sent a challenge, and has to return it before anything is delivered." } }
                 label { span { "Topics" }
-                    textarea name="topics" required rows="4" spellcheck="false" placeholder="order.created\ninvoice.*" aria-describedby="topics-hint" { (fields.topics) }
+                    textarea name="topics" required rows=(topic_lines) spellcheck="false" placeholder="order.created\ninvoice.*" aria-describedby="topics-hint" aria-invalid=[invalid("event_type")] { (fields.topics) }
                     (wrong("event_type"))
                 }
                 p #topics-hint .quiet { "One per line: an event type, " code { "order.*" } " for every type that begins with " code { "order." } ", or " code { "*" } " for all." }
                 label { span { "Description" }
-                    input name="description" value=(fields.description) maxlength="500" placeholder="For people; may stay empty";
+                    input name="description" value=(fields.description) maxlength="500" placeholder="For people; may stay empty" aria-invalid=[invalid("description")];
                     (wrong("description"))
                 }
                 label { span { "Attempts in all" }
-                    input type="number" name="max_retry_limit" value=(fields.max_retry_limit) min="1" max="100" placeholder=(capitalised(usual_attempts(visitor)));
+                    input type="number" name="max_retry_limit" value=(fields.max_retry_limit) min="1" max="100" placeholder=(capitalised(usual_attempts(visitor))) aria-invalid=[invalid("max_retry_limit")];
                     (wrong("max_retry_limit"))
                 }
                 label { span { "Attempts a second" }
-                    input type="number" name="rate_limit" value=(fields.rate_limit) min="1" max="10000" placeholder="Not limited";
+                    input type="number" name="rate_limit" value=(fields.rate_limit) min="1" max="10000" placeholder="Not limited" aria-invalid=[invalid("rate_limit")];
                     (wrong("rate_limit"))
                 }
                 label { span { "Request headers" }
-                    textarea name="headers" rows="2" spellcheck="false" autocomplete="off" placeholder="x-api-key: secret" aria-describedby="headers-hint" { (fields.headers) }
+                    textarea name="headers" rows="2" spellcheck="false" autocomplete="off" placeholder="x-api-key: secret" aria-describedby="headers-hint" aria-invalid=[invalid("headers")] { (fields.headers) }
                     (wrong("headers"))
                 }
                 p #headers-hint .quiet {
@@ -266,7 +269,7 @@ fn form_page(
                 @if id.is_none() {
                     @if visitor.tenant().is_none() {
                         label { span { "Tenant" }
-                            input name="tenant" value=(fields.tenant) maxlength="100" placeholder="default" spellcheck="false";
+                            input name="tenant" value=(fields.tenant) maxlength="100" placeholder="default" spellcheck="false" aria-invalid=[invalid("tenant")];
                             (wrong("tenant"))
                         }
                     }
@@ -283,10 +286,12 @@ fn form_page(
 
 /// What is wrong with a field.
 fn wrong_with(problem: Option<&Problem>, name: &str) -> Markup {
-    let errors = problem.map(Problem::errors).unwrap_or_default();
     html! {
-        @for error in errors.iter().filter(|error| error.field.starts_with(name)) {
-            span.wrong role="alert" { (capitalised(&error.detail)) "." }
-        }
+        @for error in errors_of(problem, name) { span.wrong role="alert" { (capitalised(&error.detail)) "." } }
     }
+}
+
+fn errors_of<'a>(problem: Option<&'a Problem>, name: &'a str) -> impl Iterator<Item = &'a FieldError> {
+    let errors = problem.map(Problem::errors).unwrap_or_default();
+    errors.iter().filter(move |error| error.field.starts_with(name))
 }

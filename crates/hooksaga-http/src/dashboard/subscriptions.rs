@@ -113,7 +113,7 @@ pub(super) fn rows(visitor: &Visitor, subscriptions: &[Subscription]) -> Markup 
 fn topics(subscription: &Subscription, shown: usize) -> Markup {
     let topics: Vec<_> = subscription.event_type.split(',').collect();
     html! {
-        @for topic in topics.iter().take(shown) { code.topic { (topic) } " " }
+        @for topic in topics.iter().take(shown) { code.topic { (parts::type_in_parts(topic)) } " " }
         @if topics.len() > shown { span.quiet title=(subscription.event_type) { "and " (topics.len() - shown) " more" } }
     }
 }
@@ -151,7 +151,7 @@ pub(super) async fn page(
             h1 { "Subscription " code { (id) } " " (parts::subscription_state(subscription)) }
             @if visitor.may(Scope::Admin) { (actions(visitor, subscription)) }
         }
-        p.address { code { (subscription.callback_url) } }
+        p.address { code { (parts::url_in_parts(&subscription.callback_url)) } }
         @if let Some(text) = &subscription.description { p.quiet { (text) } }
         @if let Some(disabled) = subscription.disabled { (why_disabled(visitor, disabled)) }
         (parts::facts([

@@ -50,5 +50,10 @@ async fn portal_sessions_hide_no_key() {
     assert!(revoked.text().contains("id=\"key-60\"") && !revoked.text().contains("id=\"key-61\""));
     let ended = browser.page("/keys?show=ended").await;
     assert!(ended.contains("id=\"key-61\"") && !ended.contains("id=\"key-60\""), "{ended}");
+    api.key("ingest").await;
+    browser.post("/keys/62/revoke", &[]).await;
+    let ended = browser.page("/keys?show=ended").await;
+    let row = ended.split("id=\"key-62\"").nth(1).unwrap().split("</tr>").next().unwrap();
+    assert!(row.contains("<td data-name=\"Ends\"><time"), "when it was revoked: {row}");
     assert_eq!(browser.get("/keys?show=all").await.status, 422);
 }

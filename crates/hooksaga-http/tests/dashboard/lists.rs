@@ -84,9 +84,9 @@ async fn search_finds_what_people_have_at_hand() {
     }
     let both = browser.page("/search?q=3").await;
     assert!(both.contains("href=\"/events/3\"") && both.contains("href=\"/deliveries/3\""));
-    assert!(
-        browser.page("/search?q=%3Cscript%3E").await.contains("Nothing was found for <strong>&lt;script&gt;")
-    );
+    let nothing = browser.page("/search?q=%3Cscript%3E").await;
+    assert!(nothing.contains("Nothing was found for <strong>&lt;script&gt;"), "{nothing}");
+    assert!(nothing.contains("name=\"q\" value=\"&lt;script&gt;\""), "it can be corrected: {nothing}");
     // What no database takes as text, or nobody can have stored, is not found.
     for text in
         ["%00://", "https%3A%2F%2F%C3%A4.example%2F", "%00", "evt_%00", &format!("x://{}", "y".repeat(500))]

@@ -126,6 +126,11 @@ fn form(fields: &[(&str, &str)]) -> String {
         .join("&")
 }
 
+/// A page without its tags, as a reader sees it.
+fn text_of(page: &str) -> String {
+    page.split('<').map(|piece| piece.split_once('>').map_or(piece, |(_, text)| text)).collect()
+}
+
 async fn sign_in(api: &TestApi, site: &str, key: &str, next: &str) -> Response {
     api.bare("POST", &format!("{site}/sign-in"), &[OWN, FORM], form(&[("key", key), ("next", next)])).await
 }

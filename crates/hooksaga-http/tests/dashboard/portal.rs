@@ -25,7 +25,7 @@ async fn a_bound_session_is_confined_to_its_tenant() {
     let key = api.key_of("acme").await;
     for browser in [Browser::portal(&api, &key).await, Browser::dashboard(&api, &key).await] {
         assert!(browser.page("/events").await.contains("own-event"));
-        assert!(browser.page(&format!("/subscriptions/{own}")).await.contains("example.com/own"));
+        assert!(text_of(&browser.page(&format!("/subscriptions/{own}")).await).contains("example.com/own"));
         // Neither lists, nor filters, nor search show anything.
         for path in PAGES.into_iter().map(str::to_owned).chain([
             format!("/deliveries?event_id={foreign_event}"),

@@ -18,9 +18,12 @@ async fn a_subscription_is_created_edited_paused_verified_and_given_a_new_secret
         "1 (&quot;b*&quot;) must be an event type",
         "value=\"ftp://x\"",
         "value=\"many\"",
+        "value=\"many\" min=\"1\" max=\"100\" placeholder=\"The server's setting\" aria-invalid=\"true\"",
+        "aria-describedby=\"topics-hint\" aria-invalid=\"true\"",
     ] {
         assert!(refused.text().contains(said), "{said}: {}", refused.text());
     }
+    assert_eq!(refused.text().matches("aria-invalid").count(), 3, "the other fields are right");
     let fields = [
         ("callback_url", "https://example.com/hook"),
         ("topics", "order.*\r\ninvoice.sent"),
@@ -38,6 +41,7 @@ async fn a_subscription_is_created_edited_paused_verified_and_given_a_new_secret
     let stored = api.get("/v1/subscriptions/1").await.expect(200);
     assert_eq!(stored["event_type"], "invoice.sent,order.*");
     assert_eq!((&stored["tenant"], &stored["max_retry_limit"]), (&json!("acme"), &json!(7)));
+    assert!(browser.page("/subscriptions/1/edit").await.contains("rows=\"4\""));
     let page = browser.page("/subscriptions/1").await;
     assert!(page.contains("What the endpoint must return") && page.contains("data-live"), "{page}");
     assert!(!page.contains("whsec_"), "a secret is shown once");

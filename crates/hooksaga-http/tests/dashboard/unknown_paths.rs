@@ -79,7 +79,7 @@ async fn a_method_that_a_page_does_not_have_is_a_page_for_browsers_too() {
     let page = api.bare("GET", "/subscriptions/3/verify", &[PEOPLE], "").await;
     assert_eq!((page.status, page.header("content-type")), (405, "text/html; charset=utf-8"));
     assert_eq!(page.header("allow"), "POST");
-    assert!(page.text().contains("To the first page"));
+    assert!(page.text().contains("To the overview"));
     let problem = api.bare("GET", "/subscriptions/3/verify", &[], "").await;
     assert_eq!((problem.status, problem.header("content-type")), (405, "application/problem+json"));
     let problem = api.bare("DELETE", "/v1/events", &[PEOPLE], "").await;
