@@ -132,6 +132,24 @@ fn every_cargo_test_of_the_makefile_has_one_filter_at_most() {
     assert!(number > 5, "{number}");
 }
 
+/// A filter that matches no test would run none, and succeed.
+#[test]
+fn every_filter_of_whole_binary_tests_in_the_documents_matches() {
+    let tests = sources(&project("tests"));
+    let mut number = 0;
+    for (path, page) in pages() {
+        for rest in page.split(" --test whole ").skip(1) {
+            let filter = rest.split([' ', '`', '\n']).next().unwrap();
+            for part in filter.split("::") {
+                let exists = tests.contains(&format!("mod {part};")) || tests.contains(&format!("fn {part}"));
+                assert!(exists, "{}: --test whole {filter}", path.display());
+            }
+            number += 1;
+        }
+    }
+    assert!(number > 2, "{number}");
+}
+
 #[test]
 fn every_link_in_the_documents_leads_somewhere() {
     let mut links = 0;

@@ -152,7 +152,7 @@ async fn last_seen(db: &dyn TestDatabase, worker: i64, ago: Duration) {
     seen_at(db, worker, db_now(db).await.as_micros() - i64::try_from(ago.as_micros()).unwrap()).await;
 }
 
-/// Moves it this far into the future: the clock was set back by so much, and more, since then.
+/// Moves it this far into the future, as if the clock had been set back by more than that since then.
 async fn seen_ahead(db: &dyn TestDatabase, worker: i64, ahead: Duration) {
     seen_at(db, worker, db_now(db).await.as_micros() + i64::try_from(ahead.as_micros()).unwrap()).await;
 }

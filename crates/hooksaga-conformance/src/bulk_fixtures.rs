@@ -1,4 +1,4 @@
-//! Many rows at once, by plain SQL: tables that are as full as after long use.
+//! Many rows at once, by plain SQL: tables as full as after a long time of use.
 
 use super::{
     TestDatabase,
@@ -8,7 +8,7 @@ use super::{
 use hooksaga_saga::{EventId, SubscriptionId, Timestamp};
 use hooksaga_store::Stores;
 
-/// Long ago: due, and long since finished.
+/// A time long ago: due, or finished long ago.
 const PAST: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
 /// A derived table `numbers` with the column `n` from 0 up to `count`, in SQL that every database speaks.
@@ -68,7 +68,7 @@ async fn finish_all_sagas(db: &dyn TestDatabase) {
     }
 }
 
-/// Thousands of finished rows in every table, this many subscriptions to `many`, and one that works.
+/// Thousands of finished rows in every table, this many subscriptions to the type `many`, and one that delivers.
 pub(super) async fn fill(db: &dyn TestDatabase, rows: u32, subscriptions: u32) -> SubscriptionId {
     let stores = db.stores();
     let good = verified(&stores, TYPE, "https://good.example/").await;

@@ -1,4 +1,4 @@
-//! Runs of failures, what follows from them, and what is announced to operators.
+//! Runs of failures, their consequences, and the announcements to operators.
 
 use super::{
     TestDatabase,
@@ -26,7 +26,7 @@ async fn attempt(stores: &Stores, code: Option<ErrorCode>) {
     deliver_round(stores, code, MUCH_LATER).await;
 }
 
-/// One attempt to which the endpoint at `said_by` responds with 410.
+/// One attempt, to which the endpoint at `said_by` responds with 410.
 async fn goes(stores: &Stores, said_by: &str) {
     append(stores, new_event(TYPE)).await;
     route(stores).await;
@@ -66,7 +66,7 @@ fn event_of(news: &Announcement) -> NewEvent {
     }
 }
 
-/// Forgets what was noted so far, such as that a subscription was verified.
+/// Deletes the notes so far, such as that a subscription was verified.
 async fn clear(stores: &Stores) {
     while stores.caretaker.note_verified(100).await.unwrap() > 0 {}
     let noted = stores.caretaker.announcements(MANY).await.unwrap();
@@ -102,7 +102,7 @@ pub async fn failures_are_counted_until_a_success(db: &dyn TestDatabase) {
     assert_eq!(only(db.query_text(last).await.unwrap()), [Some("TIMEOUT".to_owned())]);
 }
 
-/// A count that is as high as it can be stays there: the results that come are applied all the same.
+/// A count at its maximum stays there, and later results are applied all the same.
 pub async fn the_count_of_failures_has_an_end(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = verified(&stores, TYPE, URL).await;
@@ -176,7 +176,7 @@ pub async fn an_endpoint_that_is_gone_is_disabled_once_and_announced_once(db: &d
     assert_eq!(stores.caretaker.disable(&gone).await.unwrap(), [], "again: nothing");
 }
 
-/// Two attempts are under way when somebody pauses the subscription, and both are told that the endpoint is gone.
+/// Two attempts are under way when somebody pauses the subscription, and both get a 410.
 pub async fn an_endpoint_that_is_gone_is_disabled_while_it_is_paused(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = verified(&stores, TYPE, URL).await;

@@ -1,4 +1,4 @@
-//! How a list of cases becomes tests.
+//! Turns a list of cases into tests.
 
 /// Expands a list into the module `$module`; not for use elsewhere. `$root` is where the modules of the cases are.
 #[doc(hidden)]

@@ -174,7 +174,7 @@ pub async fn catching_up_waits_while_the_subscription_is_paused(db: &dyn TestDat
     assert_eq!(count(db, "catch_ups").await, 0);
 }
 
-/// A step that saw the pause does not put off what was resumed meanwhile.
+/// A step that saw the pause does not postpone a subscription that was resumed meanwhile.
 pub async fn catching_up_goes_on_at_once_however_a_resume_meets_a_step(db: &dyn TestDatabase) {
     const ROUNDS: usize = 20;
     let (stores, other) = (db.stores(), db.second_instance().await);
@@ -247,7 +247,7 @@ pub async fn two_that_catch_up_at_once_make_each_saga_once(db: &dyn TestDatabase
     assert_eq!(events_of(db, id).await.len(), 60);
 }
 
-/// Accepted while the former URL was verified, and routed when the new one was not yet.
+/// An event that was accepted while the former URL was verified, and routed when the new one was not verified yet.
 pub async fn an_event_that_waited_while_the_url_changed_is_caught_up_with(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = verified(&stores, TYPE, URL).await;
@@ -269,7 +269,7 @@ pub async fn an_event_that_waited_while_the_url_changed_is_caught_up_with(db: &d
     assert_eq!(count(db, "catch_ups").await, 0);
 }
 
-/// The same where an event has many subscriptions, and is routed in several steps.
+/// The same for an event with many subscriptions, which is routed in several steps.
 pub async fn many_that_are_not_verified_catch_up_with_an_event_that_waited(db: &dyn TestDatabase) {
     let stores = db.stores();
     let event = append(&stores, new_event(TYPE)).await.id;
@@ -293,7 +293,7 @@ pub async fn many_that_are_not_verified_catch_up_with_an_event_that_waited(db: &
     assert_eq!(count(db, "catch_ups").await, 0);
 }
 
-/// What waited longer than the window is not sent.
+/// Events that waited longer than `callbacks.catch_up` allows are not sent.
 pub async fn an_event_that_waited_too_long_is_not_caught_up_with(db: &dyn TestDatabase) {
     let stores = db.stores();
     append_many(&stores, 2).await;

@@ -1,4 +1,4 @@
-//! Deleted subscriptions: only the history, and their open deliveries until these have failed, still refer to them.
+//! Deleted subscriptions: only the history still refers to them, and their open deliveries until these have failed.
 
 use super::{
     TestDatabase,

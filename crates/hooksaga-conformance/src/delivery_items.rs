@@ -1,4 +1,4 @@
-//! What the list of deliveries says of each: its event, where it goes, and the last response.
+//! The list of deliveries shows for each: its event, its subscription, and the last response.
 
 use super::{
     TestDatabase,
@@ -13,7 +13,8 @@ use hooksaga_store::{Delivery, DeliveryFilter, JobReport, NewEvent, PageRequest,
 
 const FIRST: PageRequest = PageRequest { limit: 50, before: None };
 
-/// Every delivery, oldest first; the list, the single delivery, the event's and those of given ids say the same of each.
+/// Every delivery, oldest first. Checks that the list, the single delivery, the event's deliveries and the deliveries of given
+/// ids show the same of each.
 async fn deliveries(stores: &Stores) -> Vec<Delivery> {
     let mut items = stores.reader.deliveries(FIRST.of(&ALL, &DeliveryFilter::default())).await.unwrap().items;
     items.reverse();

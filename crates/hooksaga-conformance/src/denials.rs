@@ -9,7 +9,7 @@ use super::{
 };
 use hooksaga_store::{Role, StoreError, StoreResult};
 
-/// What has to happen for a cell of the matrix.
+/// The expected result for a cell of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     Works,
@@ -42,7 +42,7 @@ fn complaint(expected: Expected, answer: &StoreResult<u64>) -> Option<String> {
     }
 }
 
-/// Tries a list of cells and reports all that are wrong together.
+/// Tries a list of cells, and reports all wrong ones together.
 async fn try_all(db: &dyn TestDatabase, cells: Vec<(Role, String, Expected)>) {
     assert!(!cells.is_empty());
     let mut wrong = Vec::new();

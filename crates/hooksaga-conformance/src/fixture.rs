@@ -21,7 +21,7 @@ pub(super) const URL: &str = "https://receiver.example/hook";
 pub(super) const LEASE: Duration = Duration::from_secs(3600);
 /// A saga's limit if its subscription sets none.
 pub(super) const DEFAULT_LIMIT: u32 = 5;
-/// More than any case has.
+/// More rows than any case has.
 pub(super) const MANY: u32 = 10_000;
 /// A token that no case gives to [`deliver_round`].
 pub(super) const TOKEN: LeaseToken = LeaseToken(4_242_424_242_424_242);
@@ -70,7 +70,7 @@ pub(super) fn rotation(id: SubscriptionId, secret: SealedSecret, overlap: Durati
     SecretRotation { subscription_id: id, secret, overlap, max_valid: 5 }
 }
 
-/// What a filter asks for.
+/// A value for a filter.
 #[track_caller]
 pub fn asked<T: FromStr<Err = Invalid>>(text: &str) -> Option<T> {
     Some(text.parse().unwrap())
@@ -303,7 +303,7 @@ pub(super) async fn deliver_round(
     finish_claimable(stores, code, policy).await
 }
 
-/// One delivery, and what it is made of.
+/// One delivery, and the ids of its rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fixed {
     pub(super) saga_id: SagaId,

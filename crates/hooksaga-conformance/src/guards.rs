@@ -1,5 +1,5 @@
-//! Changes of events, dead letters and subscriptions that the schema refuses to everybody, even to the owner, as whom these
-//! cases try them.
+//! Changes of events, dead letters and subscriptions that the schema refuses to every role, even to the owner. These cases try
+//! them as the owner.
 
 use super::{
     Dialect, TestDatabase,

@@ -213,7 +213,7 @@ pub async fn endpoints_that_fail_are_listed_whatever_else_waits(db: &dyn TestDat
     assert_eq!(ids().await, [(quiet, true)], "activating it ends its run");
 }
 
-/// However many fail, who has failed for longest and who has just begun are both seen.
+/// However many endpoints fail, those that have failed for longest and those that have just begun are both shown.
 pub async fn of_many_that_fail_both_ends_are_listed(db: &dyn TestDatabase) {
     let stores = db.stores();
     let mut all = Vec::new();

@@ -117,7 +117,7 @@ pub async fn revoking_again_changes_nothing(db: &dyn TestDatabase) {
     assert_eq!(keys.revoke(KeyId(4711)).await.unwrap(), None);
 }
 
-/// This holds whatever the role may write, for every caller.
+/// This holds for every role, whatever it may write.
 pub async fn a_revoked_key_stays_revoked(db: &dyn TestDatabase) {
     let Stores { keys, key_reader, .. } = db.stores();
     let id = keys.create(&key(1, Scopes::all())).await.unwrap().id;

@@ -1,4 +1,4 @@
-//! Lists of dead letters by what is kept of each letter for them: the same rows as by the letters themselves.
+//! Lists of dead letters that are read from `letter_heads` show the same rows as lists that are read from the letters.
 
 use super::{
     TestDatabase,
@@ -14,7 +14,7 @@ use hooksaga_store::{
     RequeueOutcome, RequeueStep, ResendOutcome, Stores, TenantScope,
 };
 
-/// In pages of three.
+/// Reads a list in pages of three.
 pub(crate) async fn list(
     stores: &Stores,
     scope: &TenantScope,
@@ -37,8 +37,8 @@ pub(crate) async fn resend(stores: &Stores, saga: SagaId) {
     assert!(matches!(outcome, ResendOutcome::Created(..)), "{outcome:?}");
 }
 
-/// Letters of two tenants, four subscriptions, two types and two codes: some sent again before they were stored, some after,
-/// one by one and many at once, some not.
+/// Letters of two tenants, four subscriptions, two types and two codes. Some were sent again before they were stored, some
+/// after, one by one and many at once, and some not at all.
 pub(crate) async fn fill(stores: &Stores) -> Vec<SubscriptionId> {
     let tenants = ["a", "b"];
     let mut subscriptions = Vec::new();
@@ -146,8 +146,8 @@ async fn deliveries(stores: &Stores, scope: &TenantScope, filter: &DeliveryFilte
     }
 }
 
-/// Deliveries of both tenants that have died and whose letters are not stored yet, that wait for a retry, are in progress, or
-/// have not been tried yet. Returns the subscription with retries.
+/// Deliveries of both tenants: dead ones whose letters are not stored yet, ones that wait for a retry, ones in progress, and
+/// ones that have not been tried yet. Returns the subscription with retries.
 async fn add_open(stores: &Stores) -> SubscriptionId {
     let patient =
         NewSubscription { tenant: tenant("b"), ..new_subscription("common", "https://b.example/patient") };
@@ -166,7 +166,7 @@ async fn add_open(stores: &Stores) -> SubscriptionId {
     patient
 }
 
-/// Those with a letter and those that wait for one, alone and beside others.
+/// Lists dead deliveries, with a letter or waiting for one, alone and together with other statuses.
 pub async fn dead_deliveries_are_the_same_by_whatever_they_are_listed(db: &dyn TestDatabase) {
     let stores = db.stores();
     let mut subscriptions = fill(&stores).await;

@@ -1,8 +1,8 @@
 //! The conformance suite: what every back end promises, as one list of cases that all of them run.
 //!
 //! A back end's tests implement [`TestDatabase`] and call [`conformance_suite!`]
-//! once. There is no way to leave a case out: the macro lists them all, and a test of this crate checks that
-//! every case that is written is also listed.
+//! once. No back end can leave a case out: the macro lists all of them, and a test of this crate checks that
+//! the list is complete.
 //!
 //! A case is `pub async fn promise_in_words(db: &dyn TestDatabase)`. It gets a fresh, empty, migrated
 //! database, works through the product's own handles, and reads rows with portable SQL.
@@ -80,15 +80,15 @@ pub trait TestDatabase: Send + Sync {
     /// The product's own handles.
     fn stores(&self) -> Stores;
 
-    /// Runs one SQL statement as that role, a SELECT too (its rows are read and thrown away), and returns
-    /// how many rows changed (anything for a SELECT). A missing right must come back as
+    /// Runs one SQL statement as that role and returns how many rows changed. It may be a SELECT: then its rows are read
+    /// and discarded, and the result means nothing. A missing right must be returned as
     /// [`Denied`](hooksaga_store::StoreError::Denied), a refusal by a trigger or constraint as
     /// [`Refused`](hooksaga_store::StoreError::Refused).
     async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64> {
         self.execute_in(Some(role), sql).await
     }
 
-    /// The same as the owner of the schema, who has every right: for set-up, and for what is refused to everybody.
+    /// The same as the owner of the schema, who has every right: for set-up, and for changes that every role is refused.
     async fn execute_as_owner(&self, sql: &str) -> StoreResult<u64> {
         self.execute_in(None, sql).await
     }
@@ -96,7 +96,7 @@ pub trait TestDatabase: Send + Sync {
     /// The same in a session of this role, or of the owner.
     async fn execute_in(&self, role: Option<Role>, sql: &str) -> StoreResult<u64>;
 
-    /// Runs a query as the owner; every column as text (numbers in decimal).
+    /// Runs a query as the owner. Returns every column as text (numbers in decimal).
     async fn query_text(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>>;
 
     /// The plans of the product's own statements for that step, with typical parameters, as the database
@@ -105,7 +105,7 @@ pub trait TestDatabase: Send + Sync {
     /// or "Lookup (…) on …"), one after the other. Nothing is changed.
     async fn explain(&self, statement: HotStatement) -> StoreResult<String>;
 
-    /// Seals everything with another key, as `hooksaga keys rewrap` does, beside the open handles.
+    /// Encrypts everything with another key, as `hooksaga keys rewrap` does, while the handles are open.
     async fn rewrap(&self, rewrap: Rewrap<'_>) -> StoreResult<u64>;
 
     /// The few differences in how literals are written.

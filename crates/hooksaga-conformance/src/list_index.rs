@@ -18,7 +18,7 @@ const FIRST: PageRequest = PageRequest { limit: 500, before: None };
 const EVENTS: usize = 400;
 const RARE: usize = 37;
 
-/// Two tenants; every event goes to one subscription, every thirty-seventh to another one, too.
+/// Two tenants. Every event is delivered to one subscription, every thirty-seventh also to another one.
 async fn fill(stores: &Stores) -> Vec<SubscriptionId> {
     let tenants = ["a", "b"];
     let mut subscriptions = Vec::new();
@@ -83,7 +83,7 @@ async fn step(stores: &Stores, list: IndexedList, limit: u32) -> IndexStep {
     panic!("{list:?} is not indexed");
 }
 
-/// Takes steps until one would have found something if there was anything.
+/// Checks that several steps in a row find nothing to index.
 async fn no_step(stores: &Stores, list: IndexedList, settled: Duration) {
     for _ in 0..5 {
         let step = stores.list_index.index(list, MANY, settled).await.unwrap();
@@ -92,7 +92,7 @@ async fn no_step(stores: &Stores, list: IndexedList, settled: Duration) {
     }
 }
 
-/// Every filter that the index knows, and pairs of them, against the list without any.
+/// Compares every filter that the index has, and pairs of them, with the list without a filter.
 async fn compare(stores: &Stores, subscriptions: &[SubscriptionId]) {
     let all = deliveries(stores, &ALL, &DeliveryFilter::default(), 500).await;
     assert!(all.len() >= EVENTS - 10 && all.is_sorted_by(|a, b| a.saga_id > b.saga_id), "{}", all.len());
@@ -220,9 +220,9 @@ pub async fn blocks_that_hold_nothing_are_forgotten_and_no_others(db: &dyn TestD
     compare(&stores, &subscriptions).await;
 }
 
-/// Whoever asks for another tenant's subscription must not learn from the time it takes how much that one has: its rows are
-/// not read. To show that, the subscription has a row that cannot exist otherwise: of an event of the asking tenant. A query
-/// that reads the rows finds it.
+/// A tenant that filters by another tenant's subscription must not learn from the response time how many rows that has: its
+/// rows are not read. To show this, the subscription has a row that cannot exist otherwise: for an event of the asking tenant.
+/// A query that reads the rows would find it.
 pub async fn another_tenants_subscription_lists_nothing(db: &dyn TestDatabase) {
     let stores = db.stores();
     let subscription = fill(&stores).await[0];

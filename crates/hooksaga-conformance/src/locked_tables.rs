@@ -1,5 +1,5 @@
-//! While somebody keeps a table locked: for the back ends that are servers. Each has its own statement for the lock, and
-//! calls these cases from its own tests.
+//! What works while another session keeps a table locked, on the database servers. Each back end has its own statement for the
+//! lock, and calls these cases from its own tests.
 
 use super::fixture::ALL;
 use hooksaga_store::{
@@ -12,8 +12,8 @@ use std::{
 
 const FIRST: PageRequest = PageRequest { limit: 50, before: None };
 
-/// Lists that take too long are ended, and delay neither readiness nor keys nor ingestion, nor what the metrics show.
-/// Whoever reads redrives has to wait until `unlock` is polled; then the lists work again.
+/// Lists that take too long are ended, and delay neither readiness nor keys nor ingestion nor the metrics. Reads of redrives
+/// wait until `unlock` is polled; then the lists work again.
 pub async fn slow_lists_end_in_time_and_delay_nobody<E: Debug>(
     stores: &Stores,
     unlock: impl Future<Output = Result<(), E>>,
@@ -43,7 +43,7 @@ pub async fn slow_lists_end_in_time_and_delay_nobody<E: Debug>(
     Endless::Redrives.list(stores.clone()).await.unwrap();
 }
 
-/// Which list takes for ever, as long as a case runs.
+/// The list that does not end while a case runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Endless {
     Deliveries,
@@ -61,9 +61,9 @@ impl Endless {
     }
 }
 
-/// Lists whose callers go away at once end in the database, far before their time limit, and delay nobody's reads: the next
-/// caller always finds a connection. `running`: how many of their queries the database runs. `release`
-/// makes the list end; then it works again.
+/// Lists whose callers disconnect at once end in the database, far before their time limit, and delay no other reads: the next
+/// caller always finds a connection. `running`: how many of their queries the database runs. `release` lets the list end; then
+/// it works again.
 pub async fn lists_end_when_their_callers_have_gone<E: Debug>(
     stores: &Stores,
     endless: Endless,

@@ -1,4 +1,4 @@
-//! History of any age, made by legal steps; and how much of it is left.
+//! Creates history of any age by legal steps, and counts how much of it is left.
 
 use super::{
     TestDatabase,
@@ -13,7 +13,7 @@ pub(super) const MINUTE: u64 = 60;
 pub(super) const HOUR: u64 = 3600;
 pub(super) const DAY: u64 = 24 * HOUR;
 
-/// An hour for what is finished, a day for dead letters.
+/// An hour for finished events, a day for dead letters.
 pub(super) const RETENTION: Retention =
     Retention { finished: Duration::from_secs(HOUR), dead_letters: Some(Duration::from_secs(DAY)) };
 
@@ -100,7 +100,7 @@ pub(super) async fn old_delivery(db: &dyn TestDatabase, age: u64) -> EventId {
     event
 }
 
-/// Removes whatever may go.
+/// Removes all history that may be removed.
 pub(super) async fn sweep(stores: &Stores, retention: &Retention) -> Removed {
     let (mut after, mut sum) = (None, Removed::default());
     loop {

@@ -1,5 +1,5 @@
-//! The retention of what belongs to no event: ended redrives, audit records and expired keys go when they are old, and the
-//! counts of minutes become counts of hours.
+//! The retention of rows that belong to no event: old ended redrives, audit records and expired keys are removed, and counts per
+//! minute become counts per hour.
 
 use super::{
     TestDatabase,
@@ -86,7 +86,7 @@ pub async fn keys_go_a_while_after_they_expired_and_no_others(db: &dyn TestDatab
     assert!(stores.keys.create(&next).await.unwrap().id.0 > newest, "no id is given twice");
 }
 
-/// A count of a minute: delivered 1, failed 10, dead-lettered 100.
+/// A count for one minute: delivered 1, failed 10, dead-lettered 100.
 async fn counted(db: &dyn TestDatabase, at: i64, subscription: i64, shard: u32) {
     let at = db.dialect().time(Timestamp::from_micros(at));
     let sql = format!(

@@ -72,7 +72,7 @@ fn names() -> Vec<String> {
     names
 }
 
-/// Texts, and whether they are JSON. (One with a lone surrogate is; that is left to the receiver.)
+/// Texts, and whether they are JSON. (A text with a lone surrogate counts as JSON; the receiver has to deal with it.)
 pub fn payloads() -> Vec<(String, bool)> {
     let nested =
         |open: &str, close: &str, depth: usize| format!("{}1{}", open.repeat(depth), close.repeat(depth));
@@ -244,7 +244,7 @@ pub async fn validates_as_the_api_does(db: &dyn TestDatabase, app: &mut dyn Appl
     assert_eq!(routed.events.len(), stored, "each is queued once");
 }
 
-/// The limit is the one that servers have stored, and 1 MiB before that.
+/// The limit is the one that servers have stored. Before that it is 1 MiB.
 pub async fn keeps_to_the_servers_payload_limit(db: &dyn TestDatabase, app: &mut dyn Application) {
     let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
     let ingest = db.stores().ingest;
@@ -263,7 +263,7 @@ pub async fn keeps_to_the_servers_payload_limit(db: &dyn TestDatabase, app: &mut
     assert_eq!(raised.sqlstate, "OX413");
 }
 
-/// The same event again returns the original, and another content is a conflict: also between the API and the outbox, in
+/// The same event again returns the original, and different content is a conflict, also between the API and the outbox, in
 /// either order.
 pub async fn knows_duplicates_and_conflicts(db: &dyn TestDatabase, app: &mut dyn Application) {
     let stores = db.stores();
@@ -340,7 +340,7 @@ pub async fn a_late_commit_is_caught_up_with(db: &dyn TestDatabase, app: &mut dy
     assert_eq!(found.iter().map(|delivery| delivery.event_id).collect::<Vec<_>>(), [EventId(late)]);
 }
 
-/// An event that commits after later ones were indexed is in lists that are read by the index.
+/// An event that commits after later ones were indexed still appears in lists that are read by the index.
 pub async fn a_late_commit_is_listed(db: &dyn TestDatabase, app: &mut dyn Application) {
     let stores = db.stores();
     let event = |n: usize| NewEvent {
@@ -386,9 +386,9 @@ pub async fn a_late_commit_is_listed(db: &dyn TestDatabase, app: &mut dyn Applic
     assert_eq!(listed().await, [EventId(late)]);
 }
 
-/// An application that keeps its transaction open, with an event in it, delays a post of the same external id only; and
-/// what it has appended is routed when it commits, although later ids were routed before. `isolation`: that of the session,
-/// for messages; `with_duplicate`: it has also met the id of an event that was there.
+/// An application that keeps its transaction open, with an event in it, delays only posts of the same external id. Its event is
+/// routed when it commits, although later ids were routed before. `isolation`: that of the session, for messages;
+/// `with_duplicate`: the transaction has also appended an existing external id.
 pub async fn an_open_transaction_delays_nobody_else(
     db: &dyn TestDatabase,
     app: &mut dyn Application,

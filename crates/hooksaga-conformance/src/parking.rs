@@ -1,5 +1,5 @@
-//! Bounded claims, and jobs that wait for their subscription: they are parked once, no claim reads them, and they are
-//! back when it resumes.
+//! Bounded claims, and jobs that wait for their subscription: they are parked once, no claim reads them, and they can be claimed
+//! again when the subscription is resumed.
 
 use super::{
     TestDatabase,

@@ -11,7 +11,7 @@ use hooksaga_saga::ErrorCode;
 use hooksaga_store::{Appended, NewEvent};
 use std::sync::Arc;
 
-/// One event's payload through every stage: stored, shown, claimed, and kept when the delivery dies.
+/// One event's payload through every stage: stored, shown, claimed, and copied into the dead letter.
 async fn survives(db: &dyn TestDatabase, n: usize, payload: &str) {
     let stores = db.stores();
     let shown = |text: &str| text.chars().take(60).collect::<String>();

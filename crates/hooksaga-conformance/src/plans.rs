@@ -77,7 +77,7 @@ fn tempting(statement: HotStatement) -> &'static [&'static str] {
     }
 }
 
-/// A line of a SQLite plan that reads a whole table. Only names show, so what may be scanned is named.
+/// A line of a SQLite plan that reads a whole table. Plans show names only, so this lists the tables that may be scanned.
 fn scans_sqlite(statement: HotStatement, plan: &str) -> Vec<&str> {
     let mut small = HashSet::from([
         "q",
@@ -140,8 +140,8 @@ fn scans_postgres(statement: HotStatement, plan: &str) -> Vec<&str> {
     found
 }
 
-/// The lines of a MySQL plan that read a whole table or index. They show aliases, so what may be scanned is named: the
-/// queues, and the rows that the statement brings along itself.
+/// The lines of a MySQL plan that read a whole table or index. They show aliases, so this lists the aliases that may be
+/// scanned: of the queues, and of the rows that are parameters of the statement.
 fn scans_mysql(statement: HotStatement, plan: &str) -> Vec<&str> {
     let mut small =
         vec!["t", "u", "unrouted_events", "finished_jobs", "pending_dead_letters", "pending_announcements"];
@@ -168,8 +168,7 @@ fn scans(dialect: Dialect, statement: HotStatement, plan: &str) -> Vec<&str> {
     }
 }
 
-/// How many subscriptions there are beside others: `make torture` says 100,000 (`HOOKSAGA_SUBSCRIPTIONS`), which are
-/// filled in seconds.
+/// How many other subscriptions there are. `make torture` sets 100,000 (`HOOKSAGA_SUBSCRIPTIONS`), which takes seconds.
 fn subscriptions() -> u32 {
     let told = std::env::var("HOOKSAGA_SUBSCRIPTIONS");
     // Half of them are paused. No database is filled with more at a time.
@@ -218,7 +217,7 @@ pub async fn no_hot_statement_scans_a_full_table(db: &dyn TestDatabase) {
 }
 
 pub async fn an_event_for_thousands_is_routed_in_bounded_steps(db: &dyn TestDatabase) {
-    /// The most that a step considers.
+    /// The most subscriptions that a step considers.
     const STEP: u32 = 700;
     let subscribers = subscriptions();
     let stores = db.stores();

@@ -27,7 +27,7 @@ fn somebody() -> Starter {
     Starter { key_id: Some(KeyId(7)), name: "support".to_owned() }
 }
 
-/// Every event there has been.
+/// All events so far.
 fn all_events(subscription_id: SubscriptionId) -> RedriveWork {
     RedriveWork::Events { subscription_id, since: Timestamp::from_micros(0), until: None }
 }
@@ -57,12 +57,12 @@ async fn to_the_end(stores: &Stores, limits: StepLimits) -> u32 {
     panic!("it does not end");
 }
 
-/// What is counted: examined, created, skipped.
+/// The counts: examined, created, skipped.
 fn tally(redrive: &Redrive) -> (u64, u64, u64) {
     (redrive.examined, redrive.created, redrive.skipped)
 }
 
-/// Waits until the clock has advanced, so that what comes next has a later time.
+/// Waits until the clock has advanced, so that the next rows have a later time.
 async fn a_moment_later(db: &dyn TestDatabase) -> Timestamp {
     tokio::time::sleep(Duration::from_millis(5)).await;
     db_now(db).await
@@ -366,7 +366,7 @@ pub async fn only_so_many_redrives_run_at_a_time(db: &dyn TestDatabase) {
     assert!(matches!(start(scope("globex")).await, StartOutcome::Started(_)));
 }
 
-/// Several times: each of them would find room, were it to count before another one has been stored.
+/// Starts several at the same time: each would find room if it counted before another one was stored.
 pub async fn starts_at_the_same_moment_exceed_no_limit(db: &dyn TestDatabase) {
     let few = RunningLimits { in_all: MANY, for_tenants: MANY, of_a_tenant: 2 };
     let (here, there) = (db.stores(), db.second_instance().await);

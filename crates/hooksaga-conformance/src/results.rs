@@ -345,7 +345,7 @@ pub async fn a_dead_sagas_result_queued_again_queues_no_second_letter(db: &dyn T
     assert_eq!(count(db, "pending_dead_letters").await, 0);
 }
 
-/// Where the queue holds only the ids of jobs. Where it holds their results, a job without one cannot be queued.
+/// For back ends whose queue holds only the ids of jobs. If it holds their results, a job without a result cannot be queued.
 pub async fn a_job_that_is_not_finished_is_not_applied(db: &dyn TestDatabase) {
     let stores = db.stores();
     let (fixed, lease) = leased(db).await;

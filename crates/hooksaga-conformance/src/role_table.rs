@@ -34,10 +34,10 @@ use Right::{Delete, Insert, Select, Update};
 
 const NO_PAYLOAD: Columns = AllBut(&["payload"]);
 
-/// What ends a run of failures.
+/// The columns that are updated to end a run of failures.
 const RUN: &[&str] = &["since", "failures", "announced", "gone_url"];
 
-/// All that every role may do. Everything else is refused.
+/// Everything that each role may do. Everything else is refused.
 pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
     (Role::EventIngestWriter, "events", &[Select(All), Insert]),
     (Role::EventIngestWriter, "unrouted_events", &[Insert]),
@@ -294,7 +294,7 @@ pub(super) const OPEN: &[(Role, &str, &[Right])] = &[
 ];
 
 /// "Drain": PostgreSQL's SELECT … FOR UPDATE needs the right to UPDATE a column; elsewhere it is refused. The router may
-/// update a column of its queue anyway. Who sends again and who removes lock events against each other.
+/// update a column of its queue anyway. The roles that send again and that remove lock events against each other.
 pub(super) const DRAINS: &[(Role, &str)] = &[
     (Role::SagaOrchestrator, "finished_jobs"),
     (Role::DeadLetterOperator, "pending_dead_letters"),

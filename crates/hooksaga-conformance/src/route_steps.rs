@@ -43,7 +43,7 @@ async fn subscribers(stores: &Stores, count: usize) -> Vec<SubscriptionId> {
     ids
 }
 
-/// How far the routing of an event has got.
+/// The progress of the routing of an event.
 async fn progress(db: &dyn TestDatabase, event: EventId) -> i64 {
     only(
         ids(db, &format!("SELECT after_subscription_id FROM unrouted_events WHERE event_id = {event}")).await,
@@ -111,8 +111,7 @@ fn named<'a>(events: impl IntoIterator<Item = &'a RoutedEvent>) -> Vec<EventId> 
     events.into_iter().map(|event| event.event_id).collect()
 }
 
-/// Of the events that are examined, those that few subscriptions want are routed, each as a whole. The rest stays, and
-/// is named.
+/// Of the examined events, those with few subscriptions are routed, each as a whole. The others stay queued, and are returned.
 pub async fn small_events_are_let_past_a_crowd(db: &dyn TestDatabase) {
     let stores = db.stores();
     let crowd = subscribers(&stores, 5).await;
@@ -199,7 +198,7 @@ pub async fn the_queue_is_listed_in_order_behind_an_event(db: &dyn TestDatabase)
     assert_eq!(queued(events[4].0, 2).await, []);
 }
 
-/// A small event and a large one that another router holds are left to it; nobody waits.
+/// A small event and a large one that another router has locked are left to it, without waiting.
 pub async fn what_another_router_routes_is_passed_over(db: &dyn TestDatabase) {
     let instances = [db.stores(), db.second_instance().await];
     let subscriptions = subscribers(&instances[0], 40).await;

@@ -66,7 +66,7 @@ impl RowReader {
     }
 }
 
-/// Writes the topics of a subscription as they are, readable or not. Routing does not use this column.
+/// Writes the topics of a subscription unchecked, valid or not. Routing does not use this column.
 pub(super) async fn set_topics(db: &dyn TestDatabase, id: SubscriptionId, topics: &str) {
     changes(db, &format!("UPDATE subscriptions SET event_type = '{topics}' WHERE id = {id}"), 1).await;
 }

@@ -82,7 +82,7 @@ pub async fn the_move_changes_the_status_and_nothing_else(db: &dyn TestDatabase)
     assert_eq!(after, expected);
 }
 
-/// A pass over everything that is due, and what happens between its two transactions.
+/// A pass over everything that is due, with a callback between its two transactions.
 async fn pass_with(stores: &Stores, between: impl Fn() + Send + Sync) -> Vec<ScheduledSaga> {
     let allotted = allot(stores, MANY).await;
     let created = || {

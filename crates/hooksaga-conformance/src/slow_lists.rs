@@ -1,4 +1,4 @@
-//! Lists that find nothing in many rows, asked for by many clients at once.
+//! Lists that scan many rows and find nothing, requested by many clients at once.
 
 use super::{
     TestDatabase, bulk_fixtures,
@@ -16,7 +16,7 @@ use std::{
 const CLIENTS: usize = 16;
 const ROWS: u32 = 30_000;
 const LASTS: Duration = Duration::from_secs(2);
-/// Far longer than a read takes, and far shorter than it would take behind such lists.
+/// Far longer than a read takes, and far shorter than it would take if it waited for such lists.
 const PROMPT: Duration = Duration::from_millis(1500);
 
 pub async fn lists_without_matches_delay_nobody(db: &dyn TestDatabase) {

@@ -1,7 +1,7 @@
 //! The list of all cases.
 
-/// Makes one test per case. `$fresh` is the absolute path (`crate::…`) of an
-/// `async fn() -> impl TestDatabase` that makes a fresh, empty, migrated database. The calling crate needs
+/// Creates one test per case. `$fresh` is the absolute path (`crate::…`) of an
+/// `async fn() -> impl TestDatabase` that creates a fresh, empty, migrated database. The calling crate needs
 /// tokio with its test macro.
 #[macro_export]
 macro_rules! conformance_suite {

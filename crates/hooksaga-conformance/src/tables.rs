@@ -5,7 +5,7 @@
 pub(super) struct Table {
     pub(super) name: &'static str,
     pub(super) columns: &'static [&'static str],
-    /// Columns that an INSERT has to name, because they have no default; none that needs a special right.
+    /// Columns that an INSERT has to name, because they have no default. None of them needs a special right.
     pub(super) insert: &'static [&'static str],
     /// Columns that no UPDATE can name at all, because the database computes them.
     pub(super) generated: &'static [&'static str],

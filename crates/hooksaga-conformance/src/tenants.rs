@@ -18,7 +18,7 @@ use hooksaga_store::{
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 const ACME: &str = "acme";
-/// Another tenant, however similar its name.
+/// Another tenant, with a very similar name.
 const RIVAL: &str = "Acme";
 const PAGE: PageRequest = PageRequest { limit: 100, before: None };
 
@@ -26,7 +26,7 @@ fn event(name: &str, id: &str) -> NewEvent {
     NewEvent { tenant: tenant(name), external_id: Some(external_id(id)), ..new_event(TYPE) }
 }
 
-/// One tenant's rows: a delivery that is done, one that is dead and buried, and one that waits.
+/// One tenant's rows: a completed delivery, one that is dead and buried, and one that waits.
 struct Owned {
     subscription: SubscriptionId,
     /// Oldest first.

@@ -1,4 +1,4 @@
-//! Changes of sagas and jobs that the schema refuses to everybody, even to the owner, as whom these cases try them.
+//! Changes of sagas and jobs that the schema refuses to every role, even to the owner. These cases try them as the owner.
 
 use super::{
     TestDatabase,

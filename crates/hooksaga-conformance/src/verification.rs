@@ -1,4 +1,4 @@
-//! Verification rounds: who may be checked when, and what an outcome does.
+//! Verification rounds: which subscriptions are checked when, and the effect of each outcome.
 
 use super::{
     TestDatabase,
@@ -252,7 +252,7 @@ pub async fn tenants_take_turns_in_their_checks(db: &dyn TestDatabase) {
     assert_eq!(take_in_turn(&stores, &turn).await, (vec!["crowd".to_owned(); 7], None));
 }
 
-/// A tenant whose open rounds fill whole stretches of the index, and are not due, is skipped with one jump.
+/// A tenant whose open rounds fill a large part of the index, and are not due, is skipped with one jump.
 pub async fn checks_that_wait_for_their_time_hide_nobody_elses(db: &dyn TestDatabase) {
     let stores = db.stores();
     create_many(&stores, "crowd", 150).await;

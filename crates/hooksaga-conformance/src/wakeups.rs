@@ -1,4 +1,4 @@
-//! Signals between processes, where the back end has them.
+//! Signals between processes, if the back end has them.
 
 use super::TestDatabase;
 use hooksaga_store::Stage;

@@ -52,12 +52,12 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     rate_limit         INT NULL,
     -- The names of its static request headers, joined with commas; subscription_headers has the rest.
     header_names       VARCHAR(1700) CHARACTER SET ascii COLLATE ascii_bin NULL,
-    -- Why and when the caretaker switched it off, until it is activated again.
+    -- Why and when the caretaker disabled it, until it is activated again.
     disabled_reason    VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin NULL,
     disabled_at        DATETIME(6) NULL,
     -- A deleted subscription stays for the history that names it; it is inactive, and nothing else finds it.
     deleted_at         DATETIME(6) NULL,
-    -- Who asks that the endpoint be trusted without a challenge, in which round of verification.
+    -- Who vouches for the endpoint, so that it is trusted without a challenge, and in which round of verification.
     vouched_by         VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
     vouched_round      BIGINT NULL,
     verification_round BIGINT NOT NULL DEFAULT 1,
@@ -68,7 +68,7 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     deliverable        BOOLEAN GENERATED ALWAYS AS (
                            deleted_at IS NOT NULL
                            OR (active AND verified_url IS NOT NULL AND verified_url = callback_url)) STORED,
-    -- Who vouched for verified_url, if it did not prove itself.
+    -- Who vouched for verified_url, if it returned no challenge.
     trusted_by         VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
     trusted_at         DATETIME(6) NULL,
     -- The verified_url that was announced to operators; then whether one is still to be announced, NULL if not.
@@ -97,7 +97,7 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     open_check_tenant  VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin GENERATED ALWAYS AS (
                            CASE WHEN deleted_at IS NULL AND (check_round <> verification_round OR NOT check_done)
                                 THEN tenant END) STORED,
-    -- NULL once it is deleted: a unique key takes any number of those.
+    -- NULL once it is deleted: a unique key allows any number of NULLs.
     kept               BOOLEAN GENERATED ALWAYS AS (CASE WHEN deleted_at IS NULL THEN TRUE END) STORED,
     UNIQUE KEY uniq_sub_tenant_type_url (tenant, event_type, callback_url, kept),
     KEY idx_sub_tenant (tenant, id),
@@ -130,7 +130,7 @@ CREATE TABLE IF NOT EXISTS subscription_topics (
     PRIMARY KEY (tenant, topic, subscription_id),
     KEY idx_topic_subscription (subscription_id),
     CONSTRAINT topic_not_empty CHECK (tenant <> '' AND topic <> ''),
-    -- Not for `topic`: there the router itself tells 'a' from 'a '.
+    -- Not for `topic`: there the router itself distinguishes 'a' from 'a '.
     CONSTRAINT topic_no_blank_end CHECK (tenant NOT LIKE '% ')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
@@ -213,13 +213,13 @@ CREATE TABLE IF NOT EXISTS dead_letters (
     created_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     UNIQUE KEY uniq_dead_letter_saga (saga_id),
     KEY idx_dead_letter_subscription (subscription_id, id),
-    -- For the janitor: an event with a dead letter stays.
+    -- For the janitor: an event stays as long as it has a dead letter.
     KEY idx_dead_letter_event (event_id),
     CONSTRAINT letter_not_empty CHECK (final_error_code <> '')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- What lists of dead letters are filtered by: a narrow row for each letter, with what is otherwise found by its event, and
--- whether it was sent again. Kept by triggers (0002_guards.sql), whoever stores a letter, sends it again or removes it.
+-- The columns that lists of dead letters are filtered by: a narrow row for each letter, with columns of its event, and
+-- whether it was sent again. Triggers write it (0002_guards.sql), whichever role stores, sends again or removes a letter.
 CREATE TABLE IF NOT EXISTS letter_heads (
     letter_id        BIGINT NOT NULL PRIMARY KEY,
     saga_id          BIGINT NOT NULL,
@@ -230,11 +230,11 @@ CREATE TABLE IF NOT EXISTS letter_heads (
     created_at       DATETIME(6) NOT NULL,
     saga_created_at  DATETIME(6) NOT NULL,
     requeued         BOOLEAN NOT NULL,
-    -- With all else that lists are filtered by: one subscription, tenant or type may have all letters.
+    -- These indexes have all filter columns: one subscription, tenant or type may have all letters.
     KEY idx_head_subscription (subscription_id, letter_id, requeued, event_type, final_error_code, created_at),
     KEY idx_head_tenant (tenant, letter_id, requeued, event_type, final_error_code, created_at),
     KEY idx_head_type (event_type, letter_id, requeued, final_error_code, created_at),
-    -- Dead deliveries in their order: of a subscription, of a tenant, and by type or time.
+    -- For lists of dead deliveries, in the order of deliveries: of a subscription, of a tenant, and by type or time.
     KEY idx_head_dead_subscription (subscription_id, saga_id, event_type, saga_created_at),
     KEY idx_head_dead (tenant, saga_id, event_type, saga_created_at),
     KEY idx_head_saga (saga_id, event_type, saga_created_at),
@@ -391,8 +391,8 @@ CREATE TABLE IF NOT EXISTS delivery_counts (
     PRIMARY KEY (minute, subscription_id, shard)
 ) ENGINE = InnoDB;
 
--- Sums that the janitor computes from the counts of past minutes, once nobody adds to those: per hour and subscription; and
--- for the last hours per minute, over all subscriptions (with an empty tenant) and of each tenant.
+-- Sums that the janitor computes from the counts of past minutes, when these no longer change: per hour and subscription,
+-- and for the last hours per minute, over all subscriptions (with an empty tenant) and of each tenant.
 
 CREATE TABLE IF NOT EXISTS delivery_hours (
     hour            DATETIME(6) NOT NULL,
@@ -424,9 +424,9 @@ CREATE TABLE IF NOT EXISTS count_progress (
 
 INSERT INTO count_progress (sums) VALUES (1), (2) ON DUPLICATE KEY UPDATE sums = VALUES(sums);
 
--- What the janitor removes. Events, ended redrives and audit records can only be deleted while they are listed here, and
+-- The rows that the janitor removes. Events, ended redrives and audit records can only be deleted while they are listed here, and
 -- nothing that is open or recent can be listed (0002_guards.sql). The table is empty between transactions, with one
--- exception: an event with very many deliveries is removed in several. While an event is listed, nobody sends it again.
+-- exception: an event with very many deliveries is removed in several transactions. A listed event is never sent again.
 
 CREATE TABLE IF NOT EXISTS removals (
     kind       VARCHAR(10) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -435,16 +435,16 @@ CREATE TABLE IF NOT EXISTS removals (
     CONSTRAINT removal_kind CHECK (kind IN ('event', 'redrive', 'audit'))
 ) ENGINE = InnoDB;
 
--- A lock that reaches every node of a Galera Cluster; row locks do not. Whoever sends an old event again, and whoever removes
--- it, inserts the event's row here and deletes it in the same transaction. Both write the same key, so only one of two
--- concurrent transactions can commit. Whoever starts a redrive does the same with 0. The table is empty between transactions.
+-- A lock that reaches every node of a Galera Cluster; row locks do not. A transaction that sends an old event again, or
+-- removes it, inserts the event's row here and deletes it. All of them write the same key, so only one of two concurrent
+-- transactions can commit. The start of a redrive does the same with 0. The table is empty between transactions.
 
 CREATE TABLE IF NOT EXISTS event_locks (
     event_id BIGINT NOT NULL PRIMARY KEY
 ) ENGINE = InnoDB;
 
 -- The failures of an endpoint: a row for each that has ever failed. All attempts since `since` have failed, and `failures` is
--- how many; both are reset by a success, and when the subscription is activated. `gone_url` answered 410 (Gone).
+-- how many; both are reset by a success, and when the subscription is activated. `gone_url` returned 410 (Gone).
 
 CREATE TABLE IF NOT EXISTS endpoint_failures (
     subscription_id BIGINT NOT NULL PRIMARY KEY,
@@ -463,7 +463,7 @@ CREATE TABLE IF NOT EXISTS endpoint_failures (
     CONSTRAINT failures_of_a_run CHECK (failures >= 0 AND (since IS NULL) = (failures = 0))
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- What is to be announced to operators. A row stays until its event is stored.
+-- Announcements to operators that are still to be made. A row stays until its event is stored.
 
 CREATE TABLE IF NOT EXISTS pending_announcements (
     subscription_id BIGINT NOT NULL,
@@ -488,7 +488,7 @@ CREATE TABLE IF NOT EXISTS rate_limits (
     CONSTRAINT rate_limit_gate CHECK (gate IN ('admission', 'start'))
 ) ENGINE = InnoDB;
 
--- Who did what. Rows are only added, until the janitor removes old ones.
+-- Who did what. Rows are only added; the janitor removes old ones.
 
 CREATE TABLE IF NOT EXISTS audit_records (
     id       BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -503,8 +503,8 @@ CREATE TABLE IF NOT EXISTS audit_records (
     CONSTRAINT audit_not_empty CHECK (key_name <> '' AND action <> '' AND tenant <> '')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Signals between processes, since there is no LISTEN and NOTIFY. One row per stage: whoever leaves work for a stage adds one
--- to its counter, and every process reads all rows at short intervals.
+-- Signals between processes, since there is no LISTEN and NOTIFY. One row per stage: a process that leaves work for a stage
+-- adds one to its counter, and every process reads all rows at short intervals.
 
 CREATE TABLE IF NOT EXISTS wake_signals (
     stage VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,

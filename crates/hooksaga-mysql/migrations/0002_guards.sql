@@ -1,4 +1,4 @@
--- Version 2: triggers that refuse what no component may do, whoever asks.
+-- Version 2: triggers that refuse what no component may do, by whatever role.
 --
 -- They compare OLD and NEW (<=> also compares NULL), so a statement that changes nothing is not refused. They raise SQLSTATE
 -- 45000, which the program reports as a refused write. TRUNCATE fires no trigger; it needs the right to DROP, which no
@@ -7,8 +7,8 @@
 -- A trigger is dropped before it is created, so that this step can be run again. `hooksaga migrate` also runs it when the
 -- login that created the triggers is not the one that migrates now (docs/ROLES.md: DEFINER).
 
--- History is deleted in one way only: the janitor lists in `removals` what it removes, whole events at a time. What is open,
--- waits in a queue, or has been final for less than a minute cannot be listed, and what is not listed cannot be deleted.
+-- History is deleted in one way only: the janitor lists in `removals` what it removes, whole events at a time. Rows that are
+-- open, wait in a queue, or have been final for less than a minute cannot be listed; rows not listed cannot be deleted.
 
 DROP TRIGGER IF EXISTS removals_refuse_birth;
 CREATE TRIGGER removals_refuse_birth BEFORE INSERT ON removals FOR EACH ROW
@@ -76,16 +76,15 @@ BEGIN
         SIGNAL SQLSTATE '45000'
             SET MESSAGE_TEXT = 'webhook_delivery_sagas: a saga begins Pending and without attempts';
     END IF;
-    -- What is sent again is marked for lists of letters (letter_heads). What is routed has generation 0, and pays for no more
-    -- than this condition: a trigger of its own would be called for each row.
+    -- A letter that is sent again is marked for lists (letter_heads). A saga from routing has generation 0, and pays for no
+    -- more than this condition: a trigger of its own would be called for each row.
     IF NEW.generation > 0 THEN
         BEGIN
             DECLARE sent_again, waits BIGINT;
             SELECT MAX(id) INTO sent_again FROM webhook_delivery_sagas FORCE INDEX (uniq_saga_event_subscription)
             WHERE event_id = NEW.event_id AND subscription_id = NEW.subscription_id AND generation = NEW.generation - 1;
             -- A transaction that is storing this saga's letter has this row locked, so this waits for it and then finds
-            -- the head. One that begins later passes the row over until this one has committed, and then finds the new
-            -- saga.
+            -- the head. One that begins later skips the row until this one has committed, and then finds the new saga.
             SELECT COUNT(*) INTO waits FROM pending_dead_letters WHERE saga_id = sent_again LOCK IN SHARE MODE;
             UPDATE letter_heads FORCE INDEX (idx_head_saga) SET requeued = TRUE WHERE saga_id = sent_again;
         END;
@@ -208,7 +207,7 @@ BEGIN
     END IF;
 END;
 
--- letter_heads: what lists of letters are filtered by.
+-- letter_heads: the columns that lists of letters are filtered by.
 
 DROP TRIGGER IF EXISTS letters_keep_head;
 CREATE TRIGGER letters_keep_head AFTER INSERT ON dead_letters FOR EACH ROW
@@ -275,7 +274,7 @@ BEGIN
     END IF;
 END;
 
--- A verified subscription misses no events, whoever verifies it: this queues the missed events in the same transaction. A
+-- A verified subscription misses no events, however it was verified: this queues the missed events in the same transaction. A
 -- change of the URL begins the gap; if the new URL is the verified one, the gap ends at once.
 
 DROP TRIGGER IF EXISTS subscriptions_keep_gap;

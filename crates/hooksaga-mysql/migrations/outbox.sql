@@ -5,17 +5,17 @@
 -- The caller is not trusted, and its isolation level is not known. Session variables that change what a pattern means are
 -- turned off inside the patterns. Values go into variables without a limit, so that nothing is truncated before it is checked.
 --
--- No gap of an index may stay locked while the caller's transaction is open: everybody whose external_id falls into it would
--- wait. So:
+-- No gap of an index may stay locked while the caller's transaction is open: every post whose external_id falls into the gap
+-- would wait. So:
 --   the search for a duplicate is a read that locks nothing, except in SERIALIZABLE, where every read locks: there it is
 --   left out. (A session does not show SERIALIZABLE that was set for one transaction only. In such a transaction the search
---   locks the gap of an external_id that is new, which nothing can be done about here.)
+--   locks the gap of a new external_id; this procedure cannot prevent that.)
 --   an INSERT whose key is free locks its own row and nothing else, at every isolation level;
 --   an INSERT whose key is taken, or being taken, locks the gap before it. The first happens only if the holder came after
 --   the caller's snapshot (or in SERIALIZABLE); the second waits for a second at most.
 --
 -- A procedure does not open a transaction by itself. If the caller has none open, this one begins its own; a SAVEPOINT that
--- disappears at once shows that there is none. In an open transaction, a failure undoes what was written here and no more.
+-- disappears at once shows that there is none. In an open transaction, a failure undoes only what was written here.
 
 CREATE @or_replace@ DEFINER = @definer@ PROCEDURE hooksaga_append(
     IN event_type LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,

@@ -11,9 +11,9 @@
 use crate::error::code;
 use mysql_async::{Conn, Error, Opts, OptsBuilder};
 
-/// The last statement of a session's set-up: fails on a node with [`TWO_ROWS`], since two rows are no value. No
-/// other statement there can fail with that. (The comments: each server has its own table of variables; MySQL's is for Percona
-/// XtraDB Cluster.)
+/// The last statement of a session's set-up: fails on a node with [`TWO_ROWS`], since two rows are no value. No other
+/// statement of the set-up can fail with that. (Each server has its own table of variables, hence the version comments;
+/// MySQL's is for Percona XtraDB Cluster.)
 const ALONE: &str = "; SELECT (SELECT 1 FROM \
      /*M!100100 information_schema.SESSION_VARIABLES */ /*!80000 performance_schema.session_variables */ v \
      JOIN (SELECT 1 AS n UNION ALL SELECT 2) twice \
@@ -27,12 +27,12 @@ pub(crate) fn outside(opts: &Opts) -> Opts {
     OptsBuilder::from_opts(opts.clone()).setup(setup).into()
 }
 
-/// Whether a session [`outside`] a cluster did not come about because its server is a node of one.
+/// Whether a session [`outside`] a cluster failed to open because its server is a node of one.
 pub(crate) fn is_refusal(error: &Error) -> bool {
     code(error) == Some(TWO_ROWS)
 }
 
-/// Whether its server may be a node: it is not known to be none.
+/// Whether its server may be a node: the session did not check that it is none.
 pub(crate) fn may_be_node(connection: &Conn) -> bool {
     !connection.opts().setup().last().is_some_and(|text| text.ends_with(ALONE))
 }

@@ -5,20 +5,20 @@ use hooksaga_store::{StoreError, StoreResult, database_tls::handshake_failure};
 use mysql_async::{DriverError, Error, IoError, ServerError};
 use std::io;
 
-/// Galera: the node has no part in the group.
+/// Galera: the node is not in the cluster's group.
 const OUTSIDE_GROUP: u16 = 1047;
 
-/// A failure inside a store call, before it is known whether it is worth another try.
+/// A failure inside a store call, before it is decided whether to try again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DbError {
     #[error(transparent)]
     Driver(#[from] Error),
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A key that is wanted belongs to a transaction of somebody else that has not ended; nothing is locked here.
+    /// Another open transaction holds a key that this one wants to insert; this one has locked nothing.
     #[error("{0}")]
     Held(String),
-    /// The server numbers the rows of one statement differently than it said; another try inserts them one by one.
+    /// The server did not give consecutive ids to the rows of one statement; the next try inserts them one by one.
     #[error("the ids of a multi-row insert are not one run")]
     Renumbered,
 }
@@ -39,13 +39,13 @@ impl From<DbError> for StoreError {
     }
 }
 
-/// What another try could change.
+/// Why another try may succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetryAdvice {
-    /// The database gave up on this transaction in favour of others. In a Galera Cluster that is how transactions on two
-    /// nodes that write the same row are kept apart: the second one to commit loses.
+    /// The database ended this transaction in favour of another. In a Galera Cluster that happens if transactions on two
+    /// nodes write the same row: the second one to commit fails.
     AtOnce,
-    /// Somebody else's transaction has not ended yet.
+    /// Another transaction has not ended yet.
     WhileHeld,
     /// It has waited for a lock for long already, or was interrupted.
     Once,
@@ -58,7 +58,7 @@ impl DbError {
         Self::Store(StoreError::Other(what.to_string()))
     }
 
-    /// For a query of the API's reader: the server ended it because it took too long.
+    /// A query of the API's reader took too long, and the server ended it.
     pub(crate) fn of_a_query(self) -> Self {
         match self.code() {
             // MariaDB; MySQL.
@@ -74,18 +74,18 @@ impl DbError {
         }
     }
 
-    /// A lock that a statement was not to wait for, or did not get in time.
+    /// A lock was not free: the statement did not want to wait for it, or waited too long.
     pub(crate) fn is_locked_out(&self) -> bool {
         matches!(self.code(), Some(1205 | 3572))
     }
 
-    /// A unique key holds this already. Where what exists is looked up before an insert, somebody else came in
-    /// between, and the next look sees it.
+    /// A unique key is taken. If existing rows are looked up before an insert, another transaction has inserted one in
+    /// between, and the next lookup finds it.
     pub(crate) fn is_duplicate(&self) -> bool {
         matches!(self.code(), Some(1062 | 1586))
     }
 
-    /// Galera: the node has no part in the group at the moment. Other nodes may have.
+    /// Galera: the node is not in the cluster's group at the moment. Other nodes may be.
     pub(crate) fn is_outside_group(&self) -> bool {
         self.code() == Some(OUTSIDE_GROUP)
     }
@@ -118,7 +118,7 @@ pub(crate) fn code(error: &Error) -> Option<u16> {
     }
 }
 
-/// The boundary's error for one of the driver's.
+/// The store's error for one of the driver's.
 pub fn store_error(error: &Error) -> StoreError {
     match error {
         Error::Server(error) => from_server(error),
@@ -214,15 +214,14 @@ fn from_server(error: &ServerError) -> StoreError {
     }
 }
 
-/// The number that the file system gave its error, as MariaDB or MySQL quotes it. The text may have other numbers, of files.
+/// The file system's error number, as MariaDB or MySQL quotes it. The text may contain other numbers, of files.
 fn of_the_file_system(text: &str) -> Option<&str> {
     let (_, after) =
         ["(Errcode: ", "(OS errno ", "Got error "].iter().find_map(|said| text.split_once(said))?;
     after.split(|c: char| !c.is_ascii_digit()).next()
 }
 
-/// The boundary's error for a connection that did not come about. Rights that are missing already here are a matter
-/// of set-up.
+/// The store's error for a connection that failed to open. If rights are missing already here, the set-up is wrong.
 pub(crate) fn from_connecting(error: &Error) -> StoreError {
     match store_error(error) {
         StoreError::Denied(text) => StoreError::Setup(format!(
@@ -275,7 +274,7 @@ mod tests {
         assert!(!StoreError::from(server(1105, "something else")).is_transient());
     }
 
-    /// As the servers say it; each kind is told and waited out differently.
+    /// Errors as the servers return them; each kind has its own message and its own waiting time.
     #[test]
     fn time_limits_and_refused_writes_are_named_as_what_they_are() {
         let [slow, full, other] = ["TimedOut", "Unwritable", "Other"];

@@ -58,7 +58,7 @@ async fn read_clock(connection: &mut Conn) -> StoreResult<ClockReading> {
     Ok(ClockReading::of_call(time.0, began))
 }
 
-/// Whether the login itself sees that there is no schema. One without rights of its own sees nothing.
+/// Whether the login itself sees that there is no schema. A login without rights of its own sees no tables.
 async fn is_missing(connection: &mut Conn, options: &ServerOptions) -> StoreResult<bool> {
     let database = database_of(options)?;
     if let Err(error) = connection.query_drop(format!("USE {}", identifier(&database))).await {
@@ -67,7 +67,7 @@ async fn is_missing(connection: &mut Conn, options: &ServerOptions) -> StoreResu
     Ok(checked(connection.query_first::<i64, _>(HAS_TABLE).await)? == Some(0))
 }
 
-/// The triggers that are missing, if the login may make some. (To others the server shows none.)
+/// The triggers that are missing, if the login may create triggers. (To other logins the server shows none.)
 async fn missing_guards(connection: &mut Conn, is_missing: bool) -> StoreResult<Option<String>> {
     const MAKES_TRIGGERS: &str = "/* examine.makes_triggers */
 SELECT EXISTS (SELECT 1 FROM information_schema.user_privileges p
@@ -86,7 +86,7 @@ SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = DATA
     Ok(missing_triggers(GUARDS, is_there, "run `hooksaga migrate`, which makes them and repairs the lists"))
 }
 
-/// As the reader, which may read what made the schema.
+/// Runs as the reader, which may read the applied migrations.
 async fn look_at_schema(options: &ServerOptions) -> StoreResult<SchemaVersion> {
     let mut connection =
         connect_once(SessionKind::Component(Role::ApiReader).configuration(options)?).await?;

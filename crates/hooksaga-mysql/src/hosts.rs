@@ -1,19 +1,19 @@
-//! The servers that a URL names: the nodes of a Galera Cluster, of which any one will do.
+//! The servers that a URL names: the nodes of a Galera Cluster, any of which can be used.
 //!
-//! The driver knows one host per URL. So a URL with several becomes one configuration for each, and a pool that cannot use its
-//! host goes on to the next ([`crate::pool`]).
+//! The driver accepts one host per URL. So a URL with several hosts becomes one configuration for each, and a pool that cannot
+//! use its host changes to the next one ([`crate::pool`]).
 
 use hooksaga_store::StoreResult;
 use mysql_async::{Opts, OptsBuilder};
 use std::time::Duration;
 
-/// How long a call waits for a new connection, its set-up included, if there is no other host.
+/// How long a call waits for a new connection, including its set-up, if there is no other host.
 const ONLY_HOST: Duration = Duration::from_secs(10);
 /// The same for each of several hosts.
 const ONE_OF_SEVERAL: Duration = Duration::from_secs(5);
 
-/// The last statement of the set-up where a URL names several hosts. A node that has lost its group lets a session in and
-/// runs what reads no table; this it refuses, with error 1047.
+/// The last statement of the set-up if a URL names several hosts. A node that has lost its group still opens sessions and runs
+/// statements that read no table; this one it refuses, with error 1047.
 const IN_GROUP: &str = "; SELECT 1 FROM information_schema.CHARACTER_SETS LIMIT 1";
 
 /// A configuration for each server, in the order of the URL. They differ in nothing but the address.
@@ -24,7 +24,7 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// `read` makes a configuration of a URL with one host.
+    /// `read` makes a configuration from a URL with one host.
     pub(crate) fn read(url: &str, read: impl Fn(&str) -> StoreResult<Opts>) -> StoreResult<Self> {
         let Some((first, others)) = one_by_one(url) else {
             return Ok(Self { first: read(url)?, others: Vec::new() });
@@ -45,7 +45,7 @@ impl Hosts {
         !self.others.is_empty()
     }
 
-    /// One of them, counted round and round.
+    /// The configuration with this number; numbers beyond the last one start over.
     pub(crate) fn at(&self, index: usize) -> &Opts {
         let index = index % self.count();
         index.checked_sub(1).and_then(|index| self.others.get(index)).unwrap_or(&self.first)
@@ -62,7 +62,7 @@ fn with_group(opts: Opts) -> Opts {
     OptsBuilder::from_opts(opts).setup(setup).into()
 }
 
-/// The URL once for each host that it names, if these are several.
+/// The URL once for each host that it names, if it names several.
 fn one_by_one(url: &str) -> Option<(String, Vec<String>)> {
     let (scheme, rest) = url.split_once("://")?;
     let (address, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));

@@ -1,31 +1,33 @@
 //! The MySQL and MariaDB back end (InnoDB): it contains the SQL and no decisions. Needs MySQL 8.0.22 or MariaDB 10.6, or
 //! newer.
 //!
-//! One handle per role, each with a pool of its own whose sessions run as that role: switched to it at their start, or
-//! logged in as it (`role_urls`). A switch gives rights and takes none away, so the fence holds only for a login that
-//! has none of its own ([`Fence`]).
+//! One handle per role, each with a pool of its own whose sessions run as that role: they switch to it at their start, or log
+//! in as it (`role_urls`). A switch adds rights and removes none. So it protects only if the login has no rights of its own
+//! ([`Fence`]).
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `options`, `pool`, `tls` | how to reach the server, a session's settings, a pool per role |
-//! | `hosts` | the servers, where the URL names several |
+//! | `hosts` | the servers, if the URL names several |
 //! | `transaction` | transactions with few round trips |
-//! | `cluster` | where they need more: on a node of a Galera Cluster |
+//! | `cluster` | whether a server may be a node of a Galera Cluster, where transactions need more round trips |
 //! | `schema`, `restore` | migrations; ids after a restore |
 //! | `examine` | the queries of `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |
-//! | `rights` | the roles, what each may do, and what that protects from |
+//! | `rights` | the roles, what each may do, and what that protects against |
 //! | `outbox` | the procedure that applications call |
 //! | `roles` | the store traits, a file per role; the files with other names are shared by them |
 //! | `wake` | signals between processes |
 //! | `error`, `time` | from the driver's errors and times to the store's |
 //!
-//! Every statement begins with its name in a comment, under the reasons for its shape. Batches go in
-//! as JSON (`batch`), or as numbers in the text. All run in READ COMMITTED, and every batch is written in the order of
-//! its key, so that two of the same kind wait for each other instead of deadlocking. Deadlocks that still happen are
-//! tried again. A write names its rows by a join from the given ids with the key forced: a plan that reads more rows
-//! would wait for the locks of others, and one frozen process would stop them all. There is no RETURNING: what a write
-//! changed is read under lock before it, or by its key after it.
+//! Every statement begins with its name in a comment; the Rust comment above it says why it has its shape.
+//! Batches are passed as JSON (`batch`), or as numbers in the text.
+//!
+//! All statements run in READ COMMITTED, and every batch is written in the order of its key, so that two of the same kind
+//! wait for each other instead of deadlocking. Deadlocks that still happen are retried. A write finds its rows by a join from
+//! the given ids with the index forced: a plan that reads more rows would wait for the locks of others, and one frozen
+//! process would stop them all. There is no RETURNING: rows that a write changes are read under lock before it, or by their
+//! key after it.
 
 mod cluster;
 mod error;
@@ -65,7 +67,7 @@ use pool::{RolePool, connect_once, in_time};
 use schema::{HAS_TABLE, MIGRATIONS};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The smallest `max_allowed_packet` that the batches are made for.
+/// The smallest `max_allowed_packet` that the batches fit into.
 const SMALLEST_PACKET: u64 = 4 << 20;
 
 /// Every pool of a process, with its role.
@@ -90,7 +92,7 @@ impl MySqlDatabase {
         move || PoolUse::of_roles(&pools.iter().map(|(role, pool)| (*role, pool.in_use())))
     }
 
-    /// What the database's rights protect from.
+    /// What the database's rights protect against.
     pub fn fence(&self) -> Fence {
         self.fence
     }
@@ -153,7 +155,7 @@ pub async fn open_reader(options: ServerOptions) -> StoreResult<Arc<dyn ReaderSt
     Ok(Arc::new(reader))
 }
 
-/// Connects as the login of a URL, without a role and without time limits: for tools that look after databases.
+/// Connects as the login of a URL, without a role and without time limits: for tools that maintain databases.
 pub async fn connect_as_login(url: &str) -> StoreResult<mysql_async::Conn> {
     connect_once(SessionKind::Login.configuration(&ServerOptions::login(url))?).await
 }
@@ -167,8 +169,8 @@ fn pool(options: &ServerOptions, role: Role) -> StoreResult<RolePool> {
     Ok(RolePool::new(SessionKind::Component(role).configuration(options)?))
 }
 
-/// Checks as the login itself that the server is there and lets it in, and how it is set. Not taken where the
-/// reader has a login of its own: then `database.url` may be one that this process cannot use.
+/// Checks as the login itself that the server accepts it, and checks the server's settings. Skipped if the reader has a login
+/// of its own: then `database.url` may have a login that this process cannot use.
 async fn check_login(options: &ServerOptions) -> StoreResult<()> {
     if !options.shares_login(Role::ApiReader) {
         return Ok(());
@@ -203,7 +205,7 @@ async fn check_login(options: &ServerOptions) -> StoreResult<()> {
     Ok(())
 }
 
-/// Rights that are missing at the start are a matter of set-up.
+/// If rights are missing at the start, the set-up is wrong.
 async fn ready(reader: &roles::ReaderSql) -> StoreResult<i64> {
     reader.ready().await.map_err(|error| match error {
         StoreError::Denied(text) => StoreError::Setup(format!(
@@ -216,7 +218,7 @@ async fn ready(reader: &roles::ReaderSql) -> StoreResult<i64> {
     })
 }
 
-/// The version of the schema that this program makes and works on.
+/// The version of the schema that this program creates and works on.
 pub fn schema_version() -> i64 {
     hooksaga_store::migration::latest(schema::MIGRATIONS)
 }

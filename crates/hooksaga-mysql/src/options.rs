@@ -5,15 +5,16 @@ use hooksaga_store::{Role, ServerOptions, StoreError, StoreResult, database_tls:
 use mysql_async::{Opts, OptsBuilder, PoolConstraints, PoolOpts, UrlError};
 use std::time::Duration;
 
-/// Correctness rests on these, whatever the server's defaults are: errors instead of silent changes of values, the
-/// backslash and quotes as usual, UTC, and every answer in the character set it was sent in. The comments are read
-/// by one of the two servers only.
+/// Correctness needs these settings, whatever the server's defaults are: errors instead of silent changes of values, the
+/// usual meaning of backslash and quotes, UTC, and results in utf8mb4. Each version comment is read by one of the two servers
+/// only.
 const SETTINGS: &str = "SET NAMES utf8mb4, autocommit = 1, time_zone = '+00:00', \
      sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO', \
      sql_safe_updates = 0, sql_select_limit = DEFAULT, group_concat_max_len = 1000000";
 /// No statement waits or runs forever, and a process that is frozen in the middle of a transaction does not keep its locks:
-/// the server ends the session. MySQL has no limit for that alone; there every session ends that is idle for this long, so
-/// idle connections are closed sooner ([`IDLE`]). What the server itself does not end, [`crate::pool::ANSWER`] does.
+/// the server ends the session. MySQL has no limit for idle transactions only; there the server ends every session that is
+/// idle for this long, so idle connections are closed sooner ([`IDLE`]). If the server does not end a call,
+/// [`crate::pool::ANSWER`] does.
 const LIMITS: &str = "SET innodb_lock_wait_timeout = 5 \
      /*M!100100 , max_statement_time = 10, idle_transaction_timeout = 10 */ \
      /*!80000 , max_execution_time = 10000, wait_timeout = 60 */";
@@ -24,7 +25,7 @@ const INGEST_LIMITS: &str = "SET innodb_lock_wait_timeout = 1";
 /// The limits of the reader: [`hooksaga_store::QUERY_LIMIT`].
 const READER_LIMITS: &str = "SET innodb_lock_wait_timeout = 5 \
      /*M!100100 , max_statement_time = 5 */ /*!80000 , max_execution_time = 5000 */";
-/// Under the default, REPEATABLE READ, a read before a lock would fix what the reads after it see.
+/// With the default, REPEATABLE READ, a read before a lock would determine what the reads after it see.
 const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 /// What a session is for.
@@ -32,7 +33,7 @@ const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 pub(crate) enum SessionKind {
     /// Migrations: as the login itself, and without time limits.
     Login,
-    /// The server, and no database of it.
+    /// A session without a database.
     Server,
     Component(Role),
 }

@@ -1,10 +1,10 @@
 //! The transactional outbox: `hooksaga_append`, which an application calls inside its own transaction (docs/OUTBOX.md).
 //!
-//! It runs with the rights of its definer, ingestion's role: on MariaDB whoever may switch to a role may define something as
-//! it. On MySQL that takes a right of its own (SET_USER_ID, from 8.2 SET_ANY_DEFINER); without it, and without roles, the
-//! procedure has the rights of the login that migrates.
+//! It runs with the rights of its definer, ingestion's role. On MariaDB a login that may switch to a role may create a procedure
+//! with that role as its definer. On MySQL it needs a separate right (SET_USER_ID, from 8.2 SET_ANY_DEFINER); without that, and
+//! without roles, the procedure has the rights of the login that migrates.
 //!
-//! It is only replaced when it differs: MySQL has no OR REPLACE, and dropping a procedure drops the grants on it.
+//! It is replaced only if it differs: MySQL has no OR REPLACE, and dropping a procedure drops the grants on it.
 
 use crate::{
     error::{checked, code, store_error},
@@ -85,8 +85,8 @@ fn body(is_mariadb: bool) -> String {
         .replace("@valid@", valid.trim_end())
 }
 
-/// Whether the procedure belongs to whom it should: the role, or the login where there is none, or (MySQL) where it could
-/// not be given to the role.
+/// Whether the procedure has the right definer: the role, or the login if there is no role or (MySQL) if the role could not be
+/// set as the definer.
 fn is_definer(definer: &str, login: &str, role: Option<&str>, is_mariadb: bool) -> bool {
     let name = definer.rsplit_once('@').map_or(definer, |(name, _)| name);
     role == Some(name) || (definer == login && (role.is_none() || !is_mariadb))

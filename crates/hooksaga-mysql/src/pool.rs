@@ -2,8 +2,8 @@
 //!
 //! A server may stop responding: it is frozen, or the connection is open at this end only. So every call has a limit of its
 //! own, independent of the server's. A connection on which no response arrived in time is closed, and the whole pool
-//! is replaced: its idle connections go to the same server, and each would cost its caller the same wait. Where the URL names
-//! several servers, the new pool is one of the next.
+//! is replaced: its idle connections lead to the same server, and each would cost its caller the same wait. If the URL names
+//! several servers, the new pool connects to the next one.
 
 use crate::{
     cluster,
@@ -21,14 +21,14 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long a call waits for a free connection. How long for a new one, [`Hosts::limit`] says.
+/// How long a call waits for a free connection. [`Hosts::limit`] says how long it waits for a new one.
 const WAIT: Duration = Duration::from_secs(10);
 /// How long a call may take on its connection: longer than the server's limit for a statement.
 pub(crate) const ANSWER: Duration = Duration::from_secs(15);
-/// How often a call that somebody holds up is tried in all: for about a second.
+/// How often a call that waits for another transaction is tried in all: for about a second.
 const TRIES: u32 = 20;
-/// How long a call that loses against others is tried again: within the time that a client waits for its response. In a
-/// Galera Cluster it may lose often, since processes on other nodes commit the same rows without waiting for it.
+/// For how long a call that fails because of a conflict is tried again: less than a client waits for its response. In a
+/// Galera Cluster it may fail often, since processes on other nodes commit the same rows without waiting for it.
 const CONFLICTS: Duration = Duration::from_secs(5);
 
 /// How long it may take to kill a query.
@@ -43,20 +43,20 @@ pub(crate) struct RolePool(Arc<Shared>);
 struct Shared {
     /// For servers that may be nodes of a cluster.
     hosts: Hosts,
-    /// As many as there may be connections.
+    /// As many permits as there may be connections.
     free: Semaphore,
     current: Mutex<Current>,
-    /// Connections that are about to be killed: one of them that is in the pool again is not used.
+    /// Connections that are about to be killed: they are not used, even if they are in the pool again.
     condemned: Mutex<HashSet<u32>>,
 }
 
-/// The pool in use, and how many there were before it.
+/// The pool in use, and the number of pools before it.
 struct Current {
     pool: Pool,
     number: u64,
-    /// Which of the hosts it is of.
+    /// The number of its host.
     host: usize,
-    /// A session was refused since its server is a node: the sessions of all later pools may be on nodes.
+    /// A session was refused because its server is a node: the sessions of all later pools may be on nodes.
     clustered: bool,
 }
 
@@ -71,14 +71,14 @@ impl RolePool {
         }))
     }
 
-    /// How many connections calls have, and how many they may have.
+    /// How many connections are in use by calls, and how many may be.
     pub(crate) fn in_use(&self) -> (usize, usize) {
         let most = self.0.hosts.first().pool_opts().constraints().max();
         (most.saturating_sub(self.0.free.available_permits()), most)
     }
 
-    /// Runs `work` on a connection; again, a little later each time, if the database gave up on it in favour of
-    /// others. `work` is one transaction: what failed left nothing.
+    /// Runs `work` on a connection, and again, a little later each time, if the database ended it because of a conflict.
+    /// `work` is one transaction: a failed try has changed nothing.
     pub(crate) async fn run<T, W, F>(&self, work: W) -> StoreResult<T>
     where
         W: Fn(Conn) -> F,
@@ -87,8 +87,8 @@ impl RolePool {
         self.attempt(false, None, work).await
     }
 
-    /// The same for work that looks up what exists before it inserts the rest: a key that somebody else has taken in
-    /// between is a reason to look again.
+    /// The same for work that looks up existing rows before it inserts the others: if another transaction takes a key in
+    /// between, the work is tried again.
     pub(crate) async fn run_inserting<T, W, F>(&self, work: W) -> StoreResult<T>
     where
         W: Fn(Conn) -> F,
@@ -97,8 +97,8 @@ impl RolePool {
         self.attempt(true, None, work).await
     }
 
-    /// The same for a query whose caller may go away: then it is killed, over a connection of the other pool, and its turn
-    /// is not given to anybody else before that.
+    /// The same for a query whose caller may disconnect. Then the query is killed, over a connection of the other pool, and
+    /// nobody else gets its turn before that.
     pub(crate) async fn run_in_turn<T, W, F>(
         &self,
         turn: OwnedSemaphorePermit,
@@ -138,7 +138,7 @@ impl RolePool {
         }
     }
 
-    /// One try. The outer error is that of a call that never ended.
+    /// One try. The outer error means that the call did not end in time.
     async fn once<T, W, F>(&self, turn: Option<&Turn>, work: &W) -> StoreResult<DbResult<T>>
     where
         W: Fn(Conn) -> F,
@@ -189,7 +189,7 @@ impl Shared {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pool in use, its number, and its server for people.
+    /// The pool in use, its number, and the name of its server for messages.
     fn serving(&self) -> (Pool, u64, String) {
         let current = self.current();
         (current.pool.clone(), current.number, address(self.hosts.at(current.host)))
@@ -235,7 +235,7 @@ impl Shared {
         self.condemned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection of this pool that nobody is about to kill.
+    /// A connection of this pool that is not about to be killed.
     async fn connection(&self, pool: &Pool) -> Result<Conn, Error> {
         loop {
             let connection = pool.get_conn().await?;
@@ -246,8 +246,8 @@ impl Shared {
         }
     }
 
-    /// Puts a new pool in the place of this one, unless somebody has done so. The old one closes its idle connections, and
-    /// the others when their calls end.
+    /// Replaces this pool by a new one, unless another call has done so. The old one closes its idle connections now, and the
+    /// others when their calls end.
     fn replace(&self, number: u64) {
         self.go_on(number, 0, false);
     }
@@ -257,7 +257,7 @@ impl Shared {
         self.go_on(number, 1, false);
     }
 
-    /// Replaces the pool as `replace` does, with one whose sessions may be on a node of a cluster.
+    /// Replaces the pool as `replace` does, by one whose sessions may be on a node of a cluster.
     fn enter_cluster(&self, number: u64) {
         self.go_on(number, 0, true);
     }
@@ -285,16 +285,16 @@ struct Turn {
     killers: RolePool,
 }
 
-/// A query that runs; killed when this is dropped before it has ended. The driver closes its connection then, which the
-/// server does not notice before it has something to send.
+/// A running query. If this is dropped before the query has ended, the query is killed: the driver then closes its connection,
+/// but the server does not notice that before it has something to send.
 struct Running(Option<RunningQuery>);
 
 struct RunningQuery {
     pool: RolePool,
-    /// Of the pool that its connection is from.
+    /// The number of the pool that its connection is from.
     number: u64,
     id: u32,
-    /// Its server, where alone it has this id.
+    /// Its server: the id is valid on this server only.
     address: String,
     turn: Turn,
 }
@@ -340,8 +340,8 @@ impl RunningQuery {
     }
 }
 
-/// Ends a connection of the same login; false where that cannot be done: in a Galera Cluster the number may be that of
-/// another node's connection. Where only another host can be reached, `server` is away.
+/// Ends a connection of the same login. Returns false if that cannot be done: in a Galera Cluster the id may be that of a
+/// connection on another node. If only another host can be reached, `server` is down.
 async fn kill(killers: &RolePool, server: &str, id: u32) -> StoreResult<bool> {
     killers
         .run(|mut connection| async move {
@@ -405,7 +405,7 @@ fn not_connected(address: &str, error: &Error) -> StoreError {
     }
 }
 
-/// The server that a configuration names, for people.
+/// The server that a configuration names, for messages.
 fn address(opts: &Opts) -> String {
     match opts.socket() {
         Some(path) => path.to_owned(),

@@ -1,6 +1,6 @@
-//! After a restore from a backup: ids that were assigned since the backup was made must not be assigned again, since
-//! receivers know them and would take new events for duplicates. If the restore left triggers out, the tables that they
-//! maintain for lists lack rows, which are added here.
+//! After a restore from a backup: ids that were assigned after the backup was made must not be assigned again, since
+//! receivers know them and would take new events for duplicates. If the restore left triggers out, the table that they
+//! write for lists (`letter_heads`) lacks rows, which are added here.
 
 use crate::{
     error::checked,
@@ -20,7 +20,7 @@ FROM information_schema.columns c
 JOIN information_schema.tables t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
 WHERE c.table_schema = DATABASE() AND c.extra LIKE '%auto_increment%' ORDER BY c.table_name";
 
-/// Repairs what triggers keep for lists, in case that the restore left those out. Returns how many rows were wrong.
+/// Repairs the table that triggers write for lists, in case the restore left the triggers out. Returns how many rows were wrong.
 pub async fn repair_lists(options: ServerOptions) -> StoreResult<u64> {
     let mut connection = connect_once(SessionKind::Login.configuration(&options)?).await?;
     let rows = repair_heads(&mut connection).await?;
@@ -28,7 +28,8 @@ pub async fn repair_lists(options: ServerOptions) -> StoreResult<u64> {
     Ok(rows)
 }
 
-/// Moves the ids of every table forward, and the number of each subscription's next challenge, which is in its id.
+/// Moves the ids of every table forward, and the number of each subscription's next challenge, which is part of the
+/// challenge's id.
 pub async fn move_ids_forward(options: ServerOptions) -> StoreResult<Vec<MovedIds>> {
     let mut connection = connect_once(SessionKind::Login.configuration(&options)?).await?;
     let tables: Vec<(String, String, i64)> = checked(connection.query(TABLES).await)?;

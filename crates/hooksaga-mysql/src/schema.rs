@@ -1,9 +1,8 @@
 //! The schema: versioned, forward-only steps. DDL is not transactional here, so every statement of a step can be run
 //! again: the next run continues one that was interrupted.
 //!
-//! A named lock is held across the run, so that several processes can start it at once: one works, the others wait and
-//! then find nothing to do. Roles come first: a login that may neither create nor use them is told so before anything
-//! is changed.
+//! The run holds a named lock, so that several processes can start it at once: one works, the others wait and then find
+//! nothing to do. Roles come first: if the login may neither create nor use them, the run says so before it changes anything.
 
 use crate::{
     error::{DbResult, checked, code, store_error},
@@ -22,30 +21,30 @@ use hooksaga_store::{
 };
 use mysql_async::{Conn, prelude::Queryable as _};
 
-/// Every step. Never edited after a release, only added to.
+/// Every step. A released step is never edited; new steps are added.
 pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
     Migration { version: 2, name: "guards", sql: GUARDS },
 ];
 pub(crate) const GUARDS: &str = include_str!("../migrations/0002_guards.sql");
 
-/// Exists from the first moment of the first run: tables beside it are hooksaga's.
+/// The first table that the first run creates: if it exists, the other tables are hooksaga's.
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (\
     version BIGINT NOT NULL PRIMARY KEY, name VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
     applied_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)), \
     fingerprint CHAR(16) CHARACTER SET ascii COLLATE ascii_bin NULL, lowest_program BIGINT NULL) ENGINE = InnoDB";
 
-/// Whether there was a run before.
+/// Whether an earlier run has begun.
 pub(crate) const HAS_TABLE: &str = "SELECT COUNT(*) FROM information_schema.tables \
     WHERE table_schema = DATABASE() AND table_name = 'schema_migrations'";
 
 const RECORDED: &str = "/* schema.recorded */ SELECT version, fingerprint, lowest_program FROM schema_migrations ORDER BY version";
-/// What is recorded in tables that unreleased versions made, which lack the last column, or both.
+/// The queries for tables of unreleased versions, which lack the last column, or both.
 const FINGERPRINTS: &str =
     "/* schema.fingerprints */ SELECT version, fingerprint FROM schema_migrations ORDER BY version";
 const VERSIONS: &str = "/* schema.versions */ SELECT version FROM schema_migrations ORDER BY version";
 
-/// The server's number for a column that is not there.
+/// The server's error number for a column that does not exist.
 const UNKNOWN_COLUMN: u16 = 1054;
 
 /// How long a run waits for another before it says so, in seconds.
@@ -109,8 +108,8 @@ async fn check_server(connection: &mut Conn) -> StoreResult<()> {
     Ok(())
 }
 
-/// Whether a server lacks what the statements need: SKIP LOCKED, JSON_TABLE, enforced CHECKs, defaults that are
-/// expressions, FOR SHARE without a right to write. What cannot be understood is given the benefit of the doubt.
+/// Whether a server is too old for the statements: they need SKIP LOCKED, JSON_TABLE, enforced CHECKs, defaults that are
+/// expressions, and FOR SHARE without a right to write. A version that cannot be parsed counts as new enough.
 fn is_old(version: &str) -> bool {
     let numbers: Vec<u32> = version
         .split(|c: char| !c.is_ascii_digit())
@@ -158,7 +157,7 @@ async fn apply_steps(
     Ok(applied)
 }
 
-/// A table of somebody else under one of our names would be taken for ours by IF NOT EXISTS.
+/// Refuses foreign tables with the name of one of ours: IF NOT EXISTS would take them for ours.
 async fn refuse_foreign_tables(connection: &mut Conn) -> StoreResult<()> {
     let sql = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()";
     let there: Vec<String> = checked(connection.query(sql).await)?;
@@ -175,10 +174,10 @@ async fn refuse_foreign_tables(connection: &mut Conn) -> StoreResult<()> {
     }
 }
 
-/// Triggers run with the rights of the login that made them, and every write fails once that login is gone. So a
-/// migration by another login makes them its own. It makes those that a restore left out, too.
+/// Triggers run with the rights of the login that created them, and every write fails once that login is deleted. So a
+/// migration by another login creates them again as its own. It also creates those that a restore left out.
 ///
-/// The last of them is made when the lists are repaired: as long as it is missing, the next migration begins again.
+/// The last of them is created after the lists are repaired: as long as it is missing, the next migration begins again.
 async fn adopt_triggers(connection: &mut Conn, database: &str) -> StoreResult<()> {
     let sql = format!(
         "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = {} AND definer = CURRENT_USER()",
@@ -201,7 +200,7 @@ async fn adopt_triggers(connection: &mut Conn, database: &str) -> StoreResult<()
     Ok(())
 }
 
-/// What letter_heads missed while its triggers were missing. Returns how many rows were wrong.
+/// Repairs the rows that letter_heads missed while its triggers were missing. Returns how many rows were wrong.
 pub(crate) async fn repair_heads(connection: &mut Conn) -> StoreResult<u64> {
     run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
     let mut rows = 0;
@@ -247,9 +246,8 @@ pub(crate) async fn recorded(connection: &mut Conn) -> DbResult<Vec<Recorded>> {
     Ok(rows.into_iter().map(step).collect())
 }
 
-/// The statements of a script. One ends with a semicolon at the end of a line whose next line is empty, a comment or
-/// the beginning of another statement, that is, is not indented: the bodies of triggers are, or stand between BEGIN
-/// and END;.
+/// The statements of a script. A statement ends with a semicolon at the end of a line, unless the line is a comment or is
+/// between the lines `BEGIN` and `END;` of a trigger.
 pub(crate) fn statements(script: &str) -> Vec<&str> {
     let mut statements = Vec::new();
     let (mut start, mut at, mut in_body) = (0, 0, false);

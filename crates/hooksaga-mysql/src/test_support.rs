@@ -1,4 +1,4 @@
-//! Direct access to the database for the tests: sessions exactly as a component has them, and the hot
+//! Direct access to the database for the tests: sessions with exactly the settings of a component, and the hot
 //! statements with typical arguments.
 
 use crate::{
@@ -22,7 +22,7 @@ pub fn session(options: &ServerOptions, role: Role) -> StoreResult<Opts> {
     Ok(SessionKind::Component(role).configuration(options)?.first().clone())
 }
 
-/// Transactions over a component's connections, as its stores have them.
+/// Transactions on a component's connections, as its stores run them.
 #[derive(Clone)]
 pub struct Transactions(RolePool);
 
@@ -32,7 +32,7 @@ impl Transactions {
         Ok(Self(RolePool::new(SessionKind::Component(role).configuration(options)?)))
     }
 
-    /// Takes a row: locks it, writes it, reads what goes with it, and queues it with the commit. False if the write changed
+    /// Takes a row: locks it, writes it, reads what belongs to it, and queues it with the commit. False if the write changed
     /// nothing.
     pub async fn take(&self, lock: &str, write: &str, read: &str, queue: &str) -> StoreResult<bool> {
         self.0

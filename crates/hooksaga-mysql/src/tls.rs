@@ -1,9 +1,9 @@
 //! TLS to the database.
 //!
-//! Without a parameter: none. `ssl-mode=verify_identity`: always encrypted, and the certificate must be valid for the
-//! host name, under `database.ca_file` or else the public roots. `ssl-mode=required` and the driver's own
-//! `require_ssl=true` mean the same. There is no `preferred`, which verifies nothing: the driver encrypts always or
-//! never. There is no `verify_ca` either: the driver cannot leave the name out.
+//! Without a parameter there is no TLS. With `ssl-mode=verify_identity` connections are always encrypted, and the certificate
+//! must be valid for the host name, by an authority of `database.ca_file` or else a public one. `ssl-mode=required` and the
+//! driver's own `require_ssl=true` mean the same. `preferred` does not exist: the driver encrypts always or never.
+//! `verify_ca` does not exist either: the driver always verifies the name.
 
 use hooksaga_store::{
     StoreError, StoreResult,
@@ -11,7 +11,7 @@ use hooksaga_store::{
 };
 use mysql_async::{ClientIdentity, Opts, SslOpts};
 
-/// What connections with these parameters are encrypted with, if they are. `opts`: what the driver has read of the same URL.
+/// The encryption of connections with these parameters, if any. `opts`: what the driver has read from the same URL.
 pub(crate) fn ssl_opts(key: &str, parameters: &TlsParameters, opts: &Opts) -> StoreResult<Option<SslOpts>> {
     let refuse = |problem: &str| Err(StoreError::Setup(format!("{key}: {problem}")));
     let by_driver = opts.ssl_opts();

@@ -1,11 +1,11 @@
 //! A transaction that begins with its first statement and ends with its last: neither beginning nor end costs a round trip.
 //!
-//! Statements that go together are one text. The server runs them one after the other and stops at the first that fails:
-//! so a COMMIT at the end of a text is reached only if all before it was done. On a node of a Galera Cluster that is not so
-//! ([`crate::cluster`]): there each of them is a separate command.
+//! Statements that belong together are one text. The server runs them one after the other and stops at the first that fails:
+//! so a COMMIT at the end of a text runs only if all statements before it succeeded. On a node of a Galera Cluster that does
+//! not hold ([`crate::cluster`]): there each statement is a separate command.
 //!
-//! The driver does not know that a transaction is open. Whatever happens to it before its end, a failure or a caller that
-//! gives up, it is rolled back before its connection is used again.
+//! The driver does not know that a transaction is open. If the transaction fails, or its caller gives up, it is rolled back
+//! before its connection is used again.
 
 use crate::{cluster::may_be_node, error::DbResult, pool::ANSWER};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
@@ -58,7 +58,7 @@ impl BatchedTransaction {
         Ok(answers)
     }
 
-    /// Runs one text, of as many statements as there are answers.
+    /// Runs one text, of as many statements as there are results.
     async fn text(
         &mut self,
         text: &str,

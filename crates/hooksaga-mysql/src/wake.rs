@@ -1,8 +1,9 @@
-//! Notifications between processes. There is no LISTEN and NOTIFY, so there is a small table with a counter per stage:
-//! whoever leaves work for a stage in another process adds one, and every process reads all of the counters in one
-//! statement: every 90 ms while signals come, every 200 ms when it has been quiet for a while. The same statement checks
-//! whether events wait for a router, which finds those that applications have appended. Nothing else announces these, so it is
-//! repeated every 20 ms while new ones come. A signal is a hint, never needed for correctness.
+//! Signals between processes. There is no LISTEN and NOTIFY, so there is a small table with a counter per stage. A process that
+//! leaves work for a stage in another process adds one to its counter. Every process polls all counters in one statement: every
+//! 90 ms while signals come, every 200 ms after a quiet time.
+//!
+//! The same statement checks whether events wait for a router. That finds the events that applications have appended, which
+//! nothing else announces; while new ones come, it runs every 20 ms. A signal is a hint, never needed for correctness.
 
 use crate::{
     error::store_error,
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 
 /// Between two polls while signals come.
 const POLL_EVERY: Duration = Duration::from_millis(90);
-/// Between two polls after a quiet time: an idle process asks the server next to nothing.
+/// Between two polls after a quiet time: an idle process costs the server almost nothing.
 const POLL_EVERY_WHEN_QUIET: Duration = Duration::from_millis(200);
 /// This long without a signal is quiet.
 const QUIET: Duration = Duration::from_secs(10);
@@ -34,13 +35,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 const NOTIFY: &str = "/* wake.notify */ UPDATE wake_signals SET sent = sent + 1 WHERE stage IN ";
 const POLL: &str = "/* wake.poll */ SELECT stage, sent FROM wake_signals";
-/// The same, and the newest event that waits for a router: what `hooksaga_append` has queued is announced by nobody, since a
-/// counter would stay locked until the application commits.
+/// The same, and the newest event that waits for a router: nothing announces the events of `hooksaga_append`, since a counter
+/// would stay locked until the application commits.
 const POLL_WITH_QUEUE: &str = "/* wake.poll_with_queue */ SELECT stage, sent FROM wake_signals \
     UNION ALL (SELECT 'queued', event_id FROM unrouted_events ORDER BY event_id DESC LIMIT 1)";
 const QUEUED: &str = "queued";
-/// After a poll that read the queue, the queue is left alone for this many times as long. The poll takes long where deleted
-/// entries cannot be purged yet, because somebody's transaction is old.
+/// After a poll that read the queue, the next polls leave it out for this many times as long. Such a poll is slow if the server
+/// cannot purge deleted entries yet, because some transaction is old.
 const QUEUE_POLL_REST: u32 = 20;
 
 pub(crate) struct Notifications {

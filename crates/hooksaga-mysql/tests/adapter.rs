@@ -15,9 +15,9 @@ use hooksaga_testkit::{
 use mysql_async::{Conn, Opts, OptsBuilder, Row, Value, prelude::Queryable as _};
 use std::{collections::BTreeMap, sync::Mutex};
 
-/// A database of its own; dropped with this.
+/// A separate database, which is deleted when this is dropped.
 pub(crate) struct Database {
-    /// The administrator's.
+    /// The administrator's connection.
     pub(crate) url: String,
     /// Of a login that may switch to the roles, and has no other rights.
     pub(crate) plain_url: String,
@@ -36,7 +36,7 @@ pub(crate) async fn fresh() -> Database {
     Database { url, plain_url, handles, idle: Mutex::default() }
 }
 
-/// Makes a login with nothing but a database's roles, named like the database; its URL.
+/// Creates a login that has only a database's roles and the database's name. Returns its URL.
 pub(crate) async fn plain_login(url: &str) -> String {
     let database = name(url);
     let create = format!("CREATE USER '{database}'@'127.0.0.1' IDENTIFIED BY 'pw'");
@@ -52,13 +52,13 @@ pub(crate) fn name(url: &str) -> &str {
     url.rsplit_once('/').unwrap().1
 }
 
-/// A connection as the administrator, set up as a product's is, but for the role.
+/// A connection as the administrator, with the product's settings but without a role.
 pub(crate) async fn owner(url: &str) -> Conn {
     let options = ServerOptions { roles: RoleMode::Off, ..options(url) };
     Conn::new(test_support::session(&options, Role::KeyAdmin).unwrap()).await.unwrap()
 }
 
-/// One number or text that a query returns, as the administrator.
+/// Runs a query as the administrator, and returns its one number or text.
 pub(crate) async fn value(url: &str, sql: &str) -> String {
     text_rows(&mut owner(url).await, sql).await.unwrap().remove(0).remove(0).unwrap()
 }

@@ -1,5 +1,5 @@
-//! Connections: what goes wrong is said in a line, what the server's defaults are does not matter (the test kit's server
-//! has unusual ones), and what kind of fence the rights are is said.
+//! Connections: each error is one clear line, the server's defaults do not matter (the test kit's server has unusual ones), and
+//! the log says what the rights protect against.
 
 use crate::adapter::{Database, failure, fresh, name, options, owner, text_rows, value};
 use hooksaga_conformance::TestDatabase as _;
@@ -23,7 +23,7 @@ pub(crate) fn event(payload: &str, external_id: Option<&str>) -> NewEvent {
     }
 }
 
-/// A setting as a role's session sees it.
+/// The value of a setting in a role's session.
 async fn setting(db: &Database, role: Role, name: &str) -> String {
     let mut connection = db.as_role(role).await.unwrap();
     text_rows(&mut connection, &format!("SELECT @@{name}")).await.unwrap().remove(0).remove(0).unwrap()

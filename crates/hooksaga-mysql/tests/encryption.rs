@@ -1,5 +1,5 @@
-//! TLS to a server of a private authority: who is trusted, what is said when nobody is, and that no connection is without
-//! it. The logins are of a kind that the server takes over TLS only.
+//! TLS to a server with a certificate of a private authority: which authorities are trusted, what the error says if none is, and
+//! that every connection is encrypted. The server accepts these logins over TLS only.
 
 use crate::adapter::{failure, options};
 use crate::connecting::event;

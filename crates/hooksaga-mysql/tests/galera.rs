@@ -91,8 +91,8 @@ async fn an_external_id_that_both_append_is_stored_once(urls: &[String; 2]) {
     assert_eq!(value(&urls[0], stored).await, format!("{ROUNDS} {}", 2 * ROUNDS));
 }
 
-/// The janitor on one node, and whoever sends again on the other, write different rows. Without a key that both write, both
-/// commits would hold, and the new saga would have no event.
+/// The janitor on one node and an operator who sends again on the other write different rows. Without a key that both write, both
+/// commits would succeed, and the new saga would have no event.
 async fn an_event_is_not_removed_on_one_node_and_sent_again_on_another(urls: &[String; 2]) {
     deliver_long_ago(&urls[0]).await;
     let janitor = connect(options(&urls[0])).await.unwrap().stores().janitor;
@@ -147,7 +147,7 @@ async fn let_die(url: &str) -> Vec<i64> {
     connection.query("SELECT saga_id FROM pending_dead_letters ORDER BY saga_id").await.unwrap()
 }
 
-/// Whoever stores the letter does not see the new delivery, and whoever makes that has no letter to mark.
+/// The transaction that stores the letter does not see the new delivery, and the one that creates that has no letter to mark.
 async fn a_letter_stored_on_one_node_and_sent_again_on_another_is_listed_as_sent_again(urls: &[String; 2]) {
     let sagas = let_die(&urls[0]).await;
     // Until the other node has them, too.
@@ -180,7 +180,7 @@ async fn a_letter_stored_on_one_node_and_sent_again_on_another_is_listed_as_sent
     assert_eq!(value(&urls[0], "SELECT COUNT(*) FROM event_locks").await, "0");
 }
 
-/// Of transactions that are ended by the other node's commit, a few in a thousand are in between two statements then.
+/// Of the transactions that the other node's commit ends, a few in a thousand are between two statements at that moment.
 const ROWS: u32 = 4000;
 const AT_ONCE: u32 = 8;
 
@@ -201,7 +201,7 @@ async fn stored(url: &str, sql: &str) -> BTreeSet<String> {
     rows.into_iter().map(text).collect()
 }
 
-/// A transaction whose statements were all done, COMMIT too, was done as a whole.
+/// If all statements of a transaction succeeded, including COMMIT, the whole transaction was done.
 async fn whoever_was_told_that_it_has_a_row_has_it(urls: &[String; 2]) {
     let mut connection = owner(&urls[0]).await;
     for sql in [
@@ -253,7 +253,7 @@ async fn whoever_was_told_that_it_has_a_row_has_it(urls: &[String; 2]) {
     assert!(of(" 0") > 0 && of(" 1") > 0, "both nodes had a chance");
 }
 
-/// Whatever the next command is: what follows in the transaction is not done.
+/// Whatever the next command is, the rest of the transaction is not done.
 async fn the_next_command_tells_that_a_transaction_was_ended(urls: &[String; 2]) {
     const MARK: &str = "INSERT INTO marks (text) VALUES ('after the end')";
     let mut other = owner(&urls[1]).await;
@@ -286,7 +286,7 @@ async fn the_next_command_tells_that_a_transaction_was_ended(urls: &[String; 2])
     assert_eq!(value(&urls[1], "SELECT COUNT(*) FROM marks").await, "0");
 }
 
-/// On any other server statements that go together cost one round trip.
+/// On any other server, statements that belong together cost one round trip.
 #[tokio::test]
 async fn outside_a_cluster_what_goes_together_is_one_message() {
     let database = fresh().await;

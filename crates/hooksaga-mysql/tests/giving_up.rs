@@ -1,4 +1,4 @@
-//! Calls that are given up in the middle. Whatever they had begun is undone, and nothing stays locked.
+//! Calls that are cancelled in the middle. Whatever they had begun is undone, and nothing stays locked.
 
 use crate::{
     adapter::{Database, fresh, name, value},

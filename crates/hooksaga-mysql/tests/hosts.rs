@@ -1,4 +1,4 @@
-//! Several hosts in the URL: one that is away, or accepts and never responds, does not keep the product from the next.
+//! Several hosts in the URL: if one is down, or accepts connections and never responds, the product uses the next one.
 
 use crate::{
     adapter::{failure, fresh, options},
@@ -64,7 +64,7 @@ async fn a_host_that_never_responds_is_left_for_the_next() {
     assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
 }
 
-/// Readiness is asked for every few seconds, and given up before a host is.
+/// Probes request readiness every few seconds, and give up before the product gives up a host.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_gives_up_early_gets_to_the_next_host_as_well() {
     let db = fresh().await;

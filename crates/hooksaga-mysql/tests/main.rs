@@ -1,4 +1,4 @@
-//! The MySQL and MariaDB back end: the conformance suite that every back end passes, and what only it has.
+//! The MySQL and MariaDB back end: the conformance suite that every back end passes, and the tests of what only it has.
 //!
 //! Run beside a server: `target/debug/with-servers cargo test -p hooksaga-mysql`.
 

@@ -1,5 +1,5 @@
-//! Migrations: twice, from several processes at once, on several databases of a server at once, taken up again after
-//! they were broken off, and by logins that lack something.
+//! Migrations: twice, from several processes at once, on several databases of a server at once, continued after an
+//! interruption, and by logins that lack rights.
 
 use crate::adapter::{execute, failure, fresh, name, options, owner, value};
 use hooksaga_conformance::TestDatabase as _;

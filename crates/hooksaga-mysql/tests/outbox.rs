@@ -44,7 +44,8 @@ impl Application for App {
     }
 }
 
-/// A login that has nothing (the database is named, not entered: that takes a right, too), and a session of it.
+/// A login without rights, and a session of it. (The session names the database in its statements; to enter it would need a
+/// right, too.)
 async fn stranger(url: &str) -> (String, App) {
     let database = name(url);
     let login = format!("'app_{database}'@'127.0.0.1'");
@@ -57,7 +58,7 @@ async fn stranger(url: &str) -> (String, App) {
     (login, App { connection, procedure: format!("`{database}`.hooksaga_append") })
 }
 
-/// One that may call the outbox.
+/// A login that may call the outbox.
 async fn app(url: &str) -> App {
     let (login, app) = stranger(url).await;
     admin_execute(&format!("GRANT EXECUTE ON PROCEDURE {} TO {login}", app.procedure)).await;
@@ -70,7 +71,7 @@ async fn stored(db: &Database) -> String {
     value(&db.url, counts).await
 }
 
-/// Else a caller could give out an id twice, or the last one that there is: nobody could store an event any more.
+/// Otherwise a caller could assign an id twice, or the largest possible one: then no event could be stored any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_does_not_choose_the_id() {
     let db = fresh().await;
@@ -92,7 +93,7 @@ async fn a_caller_does_not_choose_the_id() {
     );
 }
 
-/// Else an `external_id` could be stored twice, or the first event of a table lock all of it.
+/// Otherwise an `external_id` could be stored twice, or the first event of a table could lock all of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_does_not_turn_unique_checks_off() {
     let db = fresh().await;
@@ -177,8 +178,8 @@ async fn an_open_transaction_delays_nobody_else() {
     }
 }
 
-/// A session shows its own isolation level, not that of one transaction. What this costs is in docs/OUTBOX.md: with the level of
-/// the session a neighbour is stored at once.
+/// A session shows its own isolation level, not that of one transaction. docs/OUTBOX.md says what this costs; with the session's
+/// level a neighbouring id is stored at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn serializable_for_one_transaction_locks_the_gap_of_a_new_external_id() {
     for (set, neighbour) in [
@@ -198,7 +199,7 @@ async fn serializable_for_one_transaction_locks_the_gap_of_a_new_external_id() {
     }
 }
 
-/// Two transactions store the same two `external_id`s in opposite order: the server undoes one of them, all of it.
+/// Two transactions store the same two `external_id`s in opposite order: the server rolls one of them back as a whole.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_undoes_the_whole_transaction() {
     let db = fresh().await;
@@ -321,7 +322,7 @@ async fn a_failure_in_the_middle_leaves_nothing_and_the_callers_work_alone() {
     assert_eq!(stored(&db).await, "2 2");
 }
 
-/// There is no signal; one that came a moment ago is a sign of others.
+/// There is no signal for appended events; while some come, the next ones are expected.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_events_are_appended_each_is_found_soon() {
     let db = fresh().await;

@@ -17,8 +17,8 @@ async fn slow_lists_end_in_time_and_delay_nobody() {
     locked_tables::slow_lists_end_in_time_and_delay_nobody(&database.stores(), unlock).await;
 }
 
-/// It computes for ever. (A wait for a lock would prove nothing: the server itself ends that within a second of its client's
-/// leaving.)
+/// A query that computes for ever. (A wait for a lock would prove nothing: the server itself ends that within a second after its
+/// client has disconnected.)
 #[tokio::test]
 async fn a_list_ends_when_its_caller_has_gone() {
     let database = fresh().await;

@@ -1,4 +1,4 @@
--- Version 2: triggers that refuse what no component may do, whoever asks.
+-- Version 2: triggers that refuse what no component may do, by whatever role.
 --
 -- Every row trigger has its condition in WHEN, so that a legal write never calls a function. They are AFTER triggers: a
 -- BEFORE trigger locks each row a second time before PostgreSQL evaluates its WHEN, and every legal write would pay for that.
@@ -22,8 +22,8 @@ $$;
 
 REVOKE ALL ON FUNCTION hooksaga_refuse() FROM PUBLIC;
 
--- History is deleted in one way only: the janitor lists in `removals` what it removes, whole events at a time. What is open,
--- waits in a queue, or has been final for less than a minute cannot be listed, and what is not listed cannot be deleted. These
+-- History is deleted in one way only: the janitor lists in `removals` what it removes, whole events at a time. Rows that are
+-- open, wait in a queue, or have been final for less than a minute cannot be listed; rows not listed cannot be deleted. These
 -- are statement triggers: checking a whole batch costs little more than checking a single row. OFFSET 0 makes the planner
 -- look up each row of another table by its key; without it, it would hash whole tables.
 
@@ -208,7 +208,7 @@ CREATE TRIGGER refuse_delete AFTER DELETE ON dead_letters
 CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON dead_letters
     FOR EACH STATEMENT EXECUTE FUNCTION hooksaga_refuse('dead letters are never deleted');
 
--- letter_heads: what lists of letters are filtered by, kept with the rights of the schema's owner.
+-- letter_heads: the columns that lists of letters are filtered by, written with the rights of the schema's owner.
 
 CREATE FUNCTION hooksaga_keep_heads() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
@@ -241,7 +241,7 @@ BEGIN
     SELECT id INTO sent_again FROM webhook_delivery_sagas
     WHERE event_id = NEW.event_id AND subscription_id = NEW.subscription_id AND generation = NEW.generation - 1;
     -- A transaction that is storing this saga's letter has this row locked, so this waits for it and then finds the
-    -- head. One that begins later passes the row over until this one has committed, and then finds the new saga.
+    -- head. One that begins later skips the row until this one has committed, and then finds the new saga.
     PERFORM FROM pending_dead_letters WHERE saga_id = sent_again FOR SHARE;
     UPDATE letter_heads SET requeued = true WHERE saga_id = sent_again;
     RETURN NULL;
@@ -255,11 +255,11 @@ CREATE TRIGGER keep_heads AFTER INSERT ON dead_letters
     REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION hooksaga_keep_heads();
 CREATE TRIGGER forget_heads AFTER DELETE ON dead_letters
     REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION hooksaga_forget_heads();
--- What is routed has generation 0, and pays for no more than this condition.
+-- A saga from routing has generation 0, and pays for no more than this condition.
 CREATE TRIGGER mark_requeued AFTER INSERT ON webhook_delivery_sagas
     FOR EACH ROW WHEN (NEW.generation > 0) EXECUTE FUNCTION hooksaga_mark_requeued();
 
--- The queues: rows are inserted and deleted, never changed. Whoever drains a queue needs UPDATE on a column to lock its rows
+-- The queues: rows are inserted and deleted, never changed. A role that drains a queue needs UPDATE on a column to lock rows
 -- (see roles.sql); this trigger makes that right useless for anything else. Only after_subscription_id may grow.
 
 CREATE TRIGGER refuse_update AFTER UPDATE ON unrouted_events
@@ -295,10 +295,10 @@ CREATE TRIGGER refuse_delete AFTER DELETE ON redrives
     REFERENCING OLD TABLE AS gone FOR EACH STATEMENT
     EXECUTE FUNCTION hooksaga_guard_listed('redrive', 'a redrive only goes when it has ended, as old history');
 
--- A verified subscription misses no events, whoever verifies it: this queues the missed events in the same transaction. A
+-- A verified subscription misses no events, however it was verified: this queues the missed events in the same transaction. A
 -- change of the URL begins the gap; if the new URL is the verified one, the gap ends at once. The result of checking the
--- former URL is cleared. The function has the rights of the schema's owner, so that whoever changes a URL needs no right to
--- queue anything.
+-- former URL is cleared. The function has the rights of the schema's owner, so that a role that changes a URL needs no right
+-- to write catch_ups.
 
 CREATE FUNCTION hooksaga_keep_gap() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN

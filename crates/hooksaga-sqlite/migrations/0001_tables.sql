@@ -38,12 +38,12 @@ CREATE TABLE subscriptions (
     rate_limit         INTEGER CHECK (rate_limit BETWEEN 1 AND 10000),
     -- The names of its static request headers, joined with commas; subscription_headers has the rest.
     header_names       TEXT    CHECK (length(header_names) BETWEEN 1 AND 1700),
-    -- Why and when the caretaker switched it off, until it is activated again.
+    -- Why and when the caretaker disabled it, until it is activated again.
     disabled_reason    TEXT    CHECK (disabled_reason IN ('GONE', 'FAILING')),
     disabled_at        INTEGER,
     -- A deleted subscription stays for the history that names it; it is inactive, and nothing else finds it.
     deleted_at         INTEGER,
-    -- Who asks that the endpoint be trusted without a challenge, in which round of verification.
+    -- Who vouches for the endpoint, so that it is trusted without a challenge, and in which round of verification.
     vouched_by         TEXT    CHECK (length(vouched_by) BETWEEN 1 AND 100),
     vouched_round      INTEGER,
     verification_round INTEGER NOT NULL DEFAULT 1,
@@ -53,7 +53,7 @@ CREATE TABLE subscriptions (
     -- Whether its open deliveries continue. Those of a deleted subscription do, until they fail.
     deliverable        INTEGER NOT NULL
                        GENERATED ALWAYS AS (deleted_at IS NOT NULL OR (active AND verified)) VIRTUAL,
-    -- Who vouched for verified_url, if it did not prove itself.
+    -- Who vouched for verified_url, if it returned no challenge.
     trusted_by         TEXT    CHECK (length(trusted_by) BETWEEN 1 AND 100),
     trusted_at         INTEGER,
     -- The verified_url that was announced to operators.
@@ -170,11 +170,11 @@ CREATE TABLE dead_letters (
 
 CREATE UNIQUE INDEX uniq_dead_letter_saga ON dead_letters (saga_id);
 CREATE INDEX idx_dead_letter_subscription ON dead_letters (subscription_id, id);
--- For the janitor: an event with a dead letter stays.
+-- For the janitor: an event stays as long as it has a dead letter.
 CREATE INDEX idx_dead_letter_event ON dead_letters (event_id);
 
--- What lists of dead letters are filtered by: a narrow row for each letter, with what is otherwise found by its event, and
--- whether it was sent again. Kept by triggers (0002_guards.sql), whoever stores a letter, sends it again or removes it.
+-- The columns that lists of dead letters are filtered by: a narrow row for each letter, with columns of its event, and
+-- whether it was sent again. Triggers write it (0002_guards.sql), whichever role stores, sends again or removes a letter.
 CREATE TABLE letter_heads (
     letter_id        INTEGER PRIMARY KEY,
     saga_id          INTEGER NOT NULL,
@@ -187,20 +187,20 @@ CREATE TABLE letter_heads (
     requeued         INTEGER NOT NULL
 ) STRICT;
 
--- With all else that lists are filtered by: one subscription, tenant or type may have all letters.
+-- These indexes have all filter columns: one subscription, tenant or type may have all letters.
 CREATE INDEX idx_head_subscription
     ON letter_heads (subscription_id, letter_id, requeued, event_type, final_error_code, created_at);
 CREATE INDEX idx_head_tenant
     ON letter_heads (tenant, letter_id, requeued, event_type, final_error_code, created_at);
 CREATE INDEX idx_head_type ON letter_heads (event_type, letter_id, requeued, final_error_code, created_at);
--- Dead deliveries in their order: of a subscription, of a tenant, and by type or time.
+-- For lists of dead deliveries, in the order of deliveries: of a subscription, of a tenant, and by type or time.
 CREATE INDEX idx_head_dead_subscription ON letter_heads (subscription_id, saga_id, event_type, saga_created_at);
 CREATE INDEX idx_head_dead ON letter_heads (tenant, saga_id, event_type, saga_created_at);
 CREATE INDEX idx_head_saga ON letter_heads (saga_id, event_type, saga_created_at);
 CREATE INDEX idx_head_requeued ON letter_heads (requeued, letter_id);
 
 -- The hand-over queues. An event is routed to its subscriptions in the order of their ids, in one step or several:
--- after_subscription_id is how far routing has got.
+-- after_subscription_id is the last one that was routed.
 CREATE TABLE unrouted_events (
     event_id              INTEGER PRIMARY KEY,
     after_subscription_id INTEGER NOT NULL DEFAULT 0
@@ -302,7 +302,7 @@ CREATE UNIQUE INDEX uniq_api_key_sha256 ON api_keys (sha256);
 -- For the janitor: every portal session creates a key, so in time most keys have expired.
 CREATE INDEX idx_key_expiry ON api_keys (expires_at) WHERE expires_at IS NOT NULL;
 
--- Who did what. Rows are only added, until the janitor removes old ones.
+-- Who did what. Rows are only added; the janitor removes old ones.
 CREATE TABLE audit_records (
     id       INTEGER PRIMARY KEY AUTOINCREMENT,
     at       INTEGER NOT NULL,
@@ -342,8 +342,8 @@ CREATE TABLE delivery_counts (
     PRIMARY KEY (minute, subscription_id, shard)
 ) STRICT, WITHOUT ROWID;
 
--- Sums that the janitor computes from the counts of past minutes, once nobody adds to those: per hour and subscription; and
--- for the last hours per minute, over all subscriptions (with an empty tenant) and of each tenant.
+-- Sums that the janitor computes from the counts of past minutes, when these no longer change: per hour and subscription,
+-- and for the last hours per minute, over all subscriptions (with an empty tenant) and of each tenant.
 CREATE TABLE delivery_hours (
     hour            INTEGER NOT NULL,
     subscription_id INTEGER NOT NULL,
@@ -372,9 +372,9 @@ CREATE TABLE count_progress (
 
 INSERT INTO count_progress (sums) VALUES (1), (2);
 
--- What the janitor removes. Events, ended redrives and audit records can only be deleted while they are listed here, and
+-- The rows that the janitor removes. Events, ended redrives and audit records can only be deleted while they are listed here, and
 -- nothing that is open or recent can be listed (0002_guards.sql). The table is empty between transactions, with one
--- exception: an event with very many deliveries is removed in several. While an event is listed, nobody sends it again.
+-- exception: an event with very many deliveries is removed in several transactions. A listed event is never sent again.
 CREATE TABLE removals (
     kind       TEXT    NOT NULL CHECK (kind = 'event' OR kind = 'redrive' OR kind = 'audit'),
     subject_id INTEGER NOT NULL,
@@ -391,7 +391,7 @@ CREATE TABLE workers (
 ) STRICT;
 
 -- The failures of an endpoint: a row for each that has ever failed. All attempts since `since` have failed, and `failures` is
--- how many; both are reset by a success, and when the subscription is activated. `gone_url` answered 410 (Gone).
+-- how many; both are reset by a success, and when the subscription is activated. `gone_url` returned 410 (Gone).
 CREATE TABLE endpoint_failures (
     subscription_id INTEGER PRIMARY KEY,
     since           INTEGER,
@@ -408,7 +408,7 @@ CREATE TABLE endpoint_failures (
 CREATE INDEX idx_failures_since ON endpoint_failures (since, subscription_id) WHERE since IS NOT NULL;
 CREATE INDEX idx_failures_gone ON endpoint_failures (subscription_id) WHERE gone_url IS NOT NULL;
 
--- What is to be announced to operators. A row stays until its event is stored.
+-- Announcements to operators that are still to be made. A row stays until its event is stored.
 CREATE TABLE pending_announcements (
     subscription_id INTEGER NOT NULL,
     kind            TEXT    NOT NULL CHECK (kind = 'verified' OR kind = 'failing' OR kind = 'disabled'),

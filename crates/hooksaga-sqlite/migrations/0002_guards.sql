@@ -1,7 +1,7 @@
--- The guards of docs/SCHEMA.md: they refuse what nobody may do. Each has its whole condition in WHEN and can do nothing but
+-- The guards of docs/SCHEMA.md: they refuse what no role may do. Each has its whole condition in WHEN and can do nothing but
 -- refuse. The authorizer relies on that, and lets a guard read the columns in its condition.
 -- They refuse with FAIL, before the row is written. ABORT would make SQLite keep a journal of every statement in order to
--- undo it, which costs a third of an update. Whoever began the transaction undoes what came before in it.
+-- undo it, which costs a third of an update. The caller rolls the transaction back, with the statements before it.
 -- There is one trigger per table and kind of write: each costs a call per row, however small its condition.
 -- INSERT OR REPLACE deletes rows. The delete guards fire for it where recursive_triggers is on, as on every connection of
 -- this program.
@@ -41,7 +41,7 @@ WHEN NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'event' AND subject_id = OL
     OR EXISTS (SELECT 1 FROM dead_letters WHERE event_id = OLD.id)
 BEGIN SELECT RAISE(FAIL, 'events are append-only: one only goes as finished history, after all that belongs to it'); END;
 
--- The authorizer sees the columns of an UPDATE but not those of an INSERT. Without this guard, whoever may create a
+-- The authorizer sees the columns of an UPDATE but not those of an INSERT. Without this guard, a role that may create a
 -- subscription could create a verified one.
 CREATE TRIGGER guard_subscription_insert BEFORE INSERT ON subscriptions
 WHEN NEW.verified_url IS NOT NULL OR NEW.trusted_by IS NOT NULL OR NEW.disabled_reason IS NOT NULL
@@ -142,7 +142,8 @@ WHEN OLD.created_at > CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000
     OR NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'event' AND subject_id = OLD.event_id)
 BEGIN SELECT RAISE(FAIL, 'a dead letter can be deleted only together with its event'); END;
 
--- What lists of letters are filtered by. Not a guard: the authorizer lets these three write letter_heads, by their names.
+-- The columns that lists of letters are filtered by. These are no guards: the authorizer lets these three triggers write
+-- letter_heads, by their names.
 CREATE TRIGGER keep_head AFTER INSERT ON dead_letters
 BEGIN
     INSERT INTO letter_heads
@@ -210,7 +211,7 @@ CREATE TRIGGER guard_redrive_delete BEFORE DELETE ON redrives
 WHEN NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'redrive' AND subject_id = OLD.id)
 BEGIN SELECT RAISE(FAIL, 'a redrive only goes when it has ended, as old history'); END;
 
--- A verified subscription misses no events, whoever verifies it: this queues the missed events in the same transaction. A
+-- A verified subscription misses no events, however it was verified: this queues the missed events in the same transaction. A
 -- change of the URL begins the gap; if the new URL is the verified one, the gap ends at once.
 CREATE TRIGGER note_unverified AFTER UPDATE OF callback_url ON subscriptions
 WHEN NEW.callback_url <> OLD.callback_url AND NEW.unverified_since IS NULL

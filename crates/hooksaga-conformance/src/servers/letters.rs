@@ -1,5 +1,5 @@
-//! What lists of letters are read from: beside a letter that is stored at the moment at which its saga is sent again, and after
-//! a restore.
+//! `letter_heads`, which lists of letters are read from: if a letter is stored at the same moment as its saga is sent again, and
+//! after a restore.
 
 use super::ServerDatabase;
 use crate::{

@@ -1,5 +1,5 @@
-//! What the tests of both database servers share and SQLite cannot have: cases, which
-//! [`server_suite!`](crate::server_suite) lists, and checks that their other tests use.
+//! Tests that both database servers share and SQLite cannot have: cases, which [`server_suite!`](crate::server_suite) lists, and
+//! checks that the servers' other tests use.
 
 pub mod letters;
 pub mod schema;

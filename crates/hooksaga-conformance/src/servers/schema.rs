@@ -1,10 +1,10 @@
-//! What a schema in another state than this program's leads to, and a second migration.
+//! What happens on a schema that is not this program's, and in a second migration.
 
 use super::{ServerDatabase, changed_nothing, failure, says_how_to_migrate, says_that_tls_is_missing};
 use crate::{Dialect, fixture::only};
 use hooksaga_store::StoreError;
 
-/// Nobody works on the schema: neither migrates it, nor opens it, nor is ready on it.
+/// The program refuses the schema: it neither migrates it, nor opens it, nor is ready on it.
 async fn is_left_alone(db: &dyn ServerDatabase, because: &str) {
     for error in [failure(db.migrate().await), failure(db.connect("").await)] {
         assert!(matches!(error, StoreError::Schema(_)), "{error:?}");
@@ -27,7 +27,7 @@ pub async fn a_newer_schema_is_left_alone(db: &dyn ServerDatabase) {
     is_left_alone(db, "newer").await;
 }
 
-/// Before the first release steps were rewritten in place, and nothing was recorded of their texts.
+/// Unreleased versions edited steps in place, and recorded no fingerprint of their texts.
 pub async fn a_schema_of_an_unreleased_version_is_left_alone(db: &dyn ServerDatabase) {
     const BECAUSE: &str = "this database was made by an unreleased version of hooksaga: create a new one (its \
                            schema cannot be upgraded)";

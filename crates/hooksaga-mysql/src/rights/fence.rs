@@ -1,4 +1,4 @@
-//! How well the roles keep components apart. This is logged once at the start, because here a switch of role adds rights and
+//! What the roles protect against. This is logged once at the start, because on these servers a switch of role adds rights and
 //! removes none.
 
 use crate::{error::checked, options::SessionKind, pool::connect_once};
@@ -6,7 +6,7 @@ use hooksaga_store::{Role, RoleMode, ServerOptions, StoreResult};
 use mysql_async::prelude::Queryable as _;
 use std::fmt;
 
-/// Against what the database's rights protect.
+/// What the database's rights protect against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fence {
     /// Every role has a login of its own.
@@ -57,7 +57,7 @@ impl Fence {
         })
     }
 
-    /// Says it.
+    /// Logs it.
     pub(crate) fn announce(self) {
         match self {
             Self::LoginPerRole | Self::Switch => tracing::info!("{self}"),
@@ -66,7 +66,7 @@ impl Fence {
     }
 }
 
-/// A line of SHOW GRANTS that gives rights, not a role and not just the right to connect.
+/// Whether a line of SHOW GRANTS gives rights: more than a role or the right to connect.
 fn is_right(grant: &str) -> bool {
     grant.contains(" ON ") && !grant.starts_with("GRANT USAGE ON ") && !grant.starts_with("GRANT PROXY ON ")
 }

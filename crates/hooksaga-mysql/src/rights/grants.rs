@@ -1,6 +1,6 @@
-//! The roles' rights: `migrations/roles.sql`, compared with what the server says that each role has. What is missing is
-//! granted; a role that has more than it should loses everything and gets its own back. So a run that has nothing to
-//! do changes nothing, and running components see no gap.
+//! The roles' rights: `migrations/roles.sql`, compared with the rights that each role has on the server. Missing rights are
+//! granted. A role that has more rights than it should have loses all of them and gets its own back. So a run that has nothing
+//! to do changes nothing, and running components never lack a right.
 
 use crate::{
     error::{checked, code, one_line, store_error},
@@ -53,7 +53,7 @@ pub(crate) async fn grant_rights(connection: &mut Conn, database: &str) -> Store
     Ok(())
 }
 
-/// What a session lacks that runs as this role: `UPDATE (status) ON webhook_delivery_jobs`.
+/// The rights that a session lacks that runs as this role, such as `UPDATE (status) ON webhook_delivery_jobs`.
 pub(crate) async fn lacking(connection: &mut Conn, role: Role) -> StoreResult<Vec<String>> {
     let version: Option<String> = checked(connection.query_first("SELECT VERSION()").await)?;
     // MariaDB shows the rights of the role that is in force; MySQL needs the role's name.
@@ -71,7 +71,7 @@ pub(crate) async fn lacking(connection: &mut Conn, role: Role) -> StoreResult<Ve
 }
 
 impl Right {
-    /// Whether it is held by itself, or with the whole table or database.
+    /// Whether it was granted by itself, or with the whole table or database.
     fn is_in(&self, held: &BTreeSet<Self>) -> bool {
         let also = |table: &str, verb: &str| {
             held.contains(&Self { table: table.to_owned(), verb: verb.to_owned(), column: None })
@@ -108,7 +108,7 @@ fn grant_of(line: &'static str) -> Option<Grant<'static>> {
     Some(Grant { role, table: procedure.unwrap_or(table), rights, is_procedure: procedure.is_some() })
 }
 
-/// What the server says. A login that may not see it is taken for one that holds nothing.
+/// The rights that the server shows. If the login may not see them, the role counts as having none.
 async fn held(connection: &mut Conn, name: &str) -> StoreResult<BTreeSet<Right>> {
     let lines: Vec<String> = match connection.query(format!("SHOW GRANTS FOR {name}")).await {
         Ok(lines) => lines,

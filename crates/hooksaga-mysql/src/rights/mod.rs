@@ -1,8 +1,8 @@
 //! The components' roles.
 //!
 //! Roles belong to the whole server, and a role has its rights in every database at once. So every database has roles
-//! of its own: a login that may switch to one database's roles gets nothing in another's. It also lets two databases
-//! be migrated by different logins, since on MariaDB only whoever created a role can pass it on.
+//! of its own: a login that may switch to the roles of one database gets no rights in another. So different logins can
+//! migrate two databases, although on MariaDB only the login that created a role can grant it.
 
 mod fence;
 mod grants;
@@ -18,10 +18,10 @@ use hooksaga_store::{Role, ServerOptions, StoreError, StoreResult};
 use mysql_async::{Conn, Error, prelude::Queryable as _};
 use std::fmt::Write as _;
 
-/// MySQL's names of roles have at most 32 characters, of which the longest component's has 21 and the joint one.
+/// A role's name on MySQL has at most 32 characters: the longest role has 21, and one joins the two parts.
 const PREFIX_LENGTH: usize = 10;
 
-/// What distinguishes a database's roles: its name where that is short and plain, else a hash of it.
+/// The first part of the names of a database's roles: the database's name if that is short and plain, else a hash of it.
 pub(crate) fn prefix(database: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if (1..=PREFIX_LENGTH).contains(&database.len()) && database.chars().all(plain) {
@@ -39,8 +39,8 @@ pub fn role_name(database: &str, role: Role) -> String {
     format!("{}_{role}", prefix(database))
 }
 
-/// Makes the roles that are missing, and lets the login switch to those that have no login of their own. Returns what
-/// happened, for people.
+/// Creates the roles that are missing, and lets the login switch to those that have no login of their own. Returns messages
+/// about what it did.
 pub(crate) async fn ensure(
     connection: &mut Conn,
     options: &ServerOptions,
@@ -96,8 +96,8 @@ fn not_allowed(error: &Error, name: &str) -> StoreError {
     }
 }
 
-/// The SQL that makes the roles and lets `login` switch to them, for an administrator. The rights on the tables are
-/// granted by `hooksaga migrate` afterwards, by a login that has them WITH GRANT OPTION.
+/// The SQL that creates the roles and lets `login` switch to them, for an administrator. `hooksaga migrate` grants the rights on
+/// the tables afterwards, with a login that has them WITH GRANT OPTION.
 pub fn role_sql(database: &str, login: &str) -> String {
     let mut sql = format!(
         "-- Run with the right to create roles (CREATE USER, or CREATE ROLE and ROLE_ADMIN); again does no harm.\n\

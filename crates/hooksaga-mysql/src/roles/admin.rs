@@ -1,4 +1,4 @@
-//! `subscription_admin`: configures subscriptions. It never writes the columns that verification writes.
+//! `subscription_admin`: configures subscriptions. It never writes the verification columns.
 
 use crate::{
     error::{DbError, DbResult},
@@ -59,12 +59,12 @@ INSERT INTO subscription_secrets (subscription_id, key_id, sealed) VALUES (?, ?,
 const GET: &str =
     concat!("/* admin.get */ SELECT ", subscription_columns!(), " FROM subscriptions WHERE id = ?");
 
-/// Two changes of one subscription come one after the other.
+/// Serialises two changes of one subscription.
 const LOCK: &str = "/* admin.lock */
 SELECT tenant, event_type, callback_url, description, active, max_retry_limit, rate_limit, header_names
 FROM subscriptions WHERE id = ? AND deleted_at IS NULL FOR UPDATE";
 
-/// All columns, as the patch leaves them; the round is one more for each new URL.
+/// Writes all columns with their values after the patch. Each new URL adds one to the round.
 const UPDATE: &str = "/* admin.update */
 UPDATE subscriptions
 SET event_type = ?, callback_url = ?, description = ?, active = ?, max_retry_limit = ?, rate_limit = ?, header_names = ?,
@@ -72,11 +72,11 @@ SET event_type = ?, callback_url = ?, description = ?, active = ?, max_retry_lim
     verification_round = verification_round + ?, updated_at = UTC_TIMESTAMP(6)
 WHERE id = ?";
 
-/// Of an endpoint that fails: what was counted was another's, or is to be counted anew.
+/// Deletes the counters of a failing endpoint: they were those of another URL, or counting starts again.
 const END_RUN: &str = "/* admin.end_run */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = FALSE, gone_url = NULL WHERE subscription_id = ?";
 
-/// What it had to catch up with when it was paused goes on at once.
+/// The scan that catches up, and waited while it was paused, continues at once.
 const CATCH_UP_NOW: &str = "/* admin.catch_up_now */
 UPDATE catch_ups FORCE INDEX (idx_catch_up_subscription) SET next_at = UTC_TIMESTAMP(6) WHERE subscription_id = ?";
 
@@ -161,7 +161,7 @@ async fn get(transaction: &mut Transaction<'_>, id: SubscriptionId) -> DbResult<
     row.map(subscription).transpose()
 }
 
-/// What is configured of a subscription.
+/// The configuration of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Configuration {
     tenant: String,
@@ -176,7 +176,7 @@ struct Configuration {
 }
 
 impl Configuration {
-    /// As the patch leaves it.
+    /// After the patch.
     fn patched(&self, patch: &SubscriptionPatch) -> Self {
         let header_names = match patch.headers_for(&self.callback_url) {
             Some(headers) => headers.map(|headers| headers.names.clone()),
@@ -196,7 +196,7 @@ impl Configuration {
     }
 }
 
-/// Locks a subscription that the scope includes.
+/// Locks a subscription, if the scope includes it.
 async fn lock(
     transaction: &mut Transaction<'_>,
     scope: &TenantScope,
@@ -284,8 +284,8 @@ async fn create(mut connection: Conn, new: &NewSubscription, seal: &Sealer) -> D
     Ok(CreateOutcome::Created(created))
 }
 
-/// Only a patch that changes something writes. A URL that differs asks for verification anew; whether the new one is
-/// verified follows from the generated column.
+/// A patch that changes nothing writes nothing. A new URL starts a new verification; the generated column shows whether the
+/// new URL is verified.
 async fn update(
     mut connection: Conn,
     scope: &TenantScope,
@@ -359,7 +359,7 @@ async fn delete(mut connection: Conn, scope: &TenantScope, id: SubscriptionId) -
     Ok(true)
 }
 
-/// With the new one at most `max_valid` are valid.
+/// After this, at most `max_valid` secrets are valid, including the new one.
 async fn rotate(mut connection: Conn, scope: &TenantScope, rotation: &SecretRotation) -> DbResult<bool> {
     let SecretRotation { subscription_id: id, secret, .. } = rotation;
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;

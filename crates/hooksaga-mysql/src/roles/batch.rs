@@ -9,11 +9,10 @@ use crate::time::SqlTime;
 use hooksaga_saga::Timestamp;
 use std::fmt::Write as _;
 
-/// A document is closed at this length and another begun, so that none comes near `max_allowed_packet`.
+/// At this length a new document begins, so that none comes near `max_allowed_packet`.
 const DOCUMENT_BYTES: usize = 1 << 20;
 
-/// An identifier that a document holds, to be compared with a column: of the column's own collation, so that the column's
-/// index serves.
+/// An identifier in a document, converted to the collation of the columns, so that a comparison can use their indexes.
 macro_rules! identifier {
     ($column:literal) => {
         concat!("CONVERT(UNHEX(", $column, ") USING ascii) COLLATE ascii_bin")
@@ -109,7 +108,7 @@ impl Batch {
     }
 }
 
-/// Numbers for an `IN (…)` in the text of a statement; never empty, as SQL would have it.
+/// Numbers for an `IN (…)` in the text of a statement; never empty, because SQL does not allow that.
 pub(crate) fn list(ids: impl IntoIterator<Item = i64>) -> String {
     let mut text = String::new();
     for id in ids {

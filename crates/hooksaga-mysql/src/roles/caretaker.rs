@@ -1,6 +1,6 @@
 //! `endpoint_caretaker`: disables subscriptions whose endpoint is gone or keeps failing, and tells operators.
 //!
-//! What it writes is rare, and written row by row.
+//! It writes rarely, so it writes row by row.
 
 use crate::{
     error::{DbError, DbResult},
@@ -26,13 +26,13 @@ SELECT subscription_id, since, last_at, failures, announced FROM endpoint_failur
 WHERE since >= ? AND since <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND (since > ? OR subscription_id > ?)
 ORDER BY since, subscription_id LIMIT ?";
 
-/// Locks the cause, if it is still there: of two caretakers one finds it.
+/// Locks the cause, if it is still there: of two caretakers only one finds it.
 const LOCK_GONE: &str = "/* caretaker.lock_gone */
 SELECT announced FROM endpoint_failures WHERE subscription_id = ? AND gone_url = ? FOR UPDATE";
 const LOCK_RUN: &str = "/* caretaker.lock_run */
 SELECT announced FROM endpoint_failures WHERE subscription_id = ? AND since = ? FOR UPDATE";
 
-/// Takes it off the counters.
+/// Removes it from the counters.
 const TAKE: &str = "/* caretaker.take */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = FALSE, gone_url = IF(?, NULL, gone_url)
 WHERE subscription_id = ?";
@@ -41,8 +41,8 @@ const LOCK_ACTIVE: &str = "/* caretaker.lock_active */
 SELECT tenant, callback_url, UTC_TIMESTAMP(6) FROM subscriptions
 WHERE id = ? AND active AND deleted_at IS NULL FOR UPDATE";
 
-/// By the URL that is gone. Also one that somebody has paused: what was in flight may say so, and nobody asks again. One
-/// that is disabled keeps the reason it has.
+/// Disables because the URL is gone. That includes a paused subscription: an attempt in flight may get the 410, and no later
+/// one asks again. A disabled subscription keeps its reason.
 const LOCK_GONE_FROM: &str = "/* caretaker.lock_gone_from */
 SELECT tenant, callback_url, UTC_TIMESTAMP(6) FROM subscriptions
 WHERE id = ? AND disabled_reason IS NULL AND deleted_at IS NULL AND callback_url = ? FOR UPDATE";
@@ -173,7 +173,7 @@ impl CaretakerStore for CaretakerSql {
             .await
     }
 
-    /// An `external_id` that another caretaker takes in between is a reason to look again.
+    /// If another caretaker takes the `external_id` in between, this tries again.
     async fn announce(&self, events: &[(Announcement, NewEvent)]) -> StoreResult<Vec<EventId>> {
         self.0
             .run_inserting(|mut connection| async move {
@@ -266,7 +266,7 @@ async fn append(transaction: &mut Transaction<'_>, event: &NewEvent) -> DbResult
     Ok(Some(EventId(id)))
 }
 
-/// Of what happened to a subscription, from a row that begins with its tenant, its URL and the time.
+/// The announcement about a subscription, from a row that begins with its tenant, its URL and the time.
 fn announcement(row: &mut Row, what: Happening) -> DbResult<Announcement> {
     Ok(what.at(take::<SqlTime>(row, 2)?.0, take(row, 0)?, take(row, 1)?))
 }

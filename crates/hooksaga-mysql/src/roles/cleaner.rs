@@ -15,7 +15,7 @@ use hooksaga_store::{CleanerStore, ResetLease, StoreResult};
 use mysql_async::{Conn, Row, TxOpts, prelude::Queryable as _};
 use std::time::Duration;
 
-/// The clock, and whether there is anything to do, before a transaction is begun: an idle pass is this one statement.
+/// Reads the clock, and whether there is anything to do, before a transaction begins: an idle pass is this one statement.
 pub(crate) const PEEK: &str = "/* cleaner.peek */
 SELECT UTC_TIMESTAMP(6), EXISTS (SELECT 1 FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
                                  WHERE leased_until < UTC_TIMESTAMP(6))";
@@ -40,12 +40,12 @@ STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = j.saga_id
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 
-/// Leases that end later than any could.
+/// Leases that end later than is possible with a right clock.
 pub(crate) const PICK_LEASED: &str = "/* cleaner.pick_leased */
 SELECT id FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
 WHERE leased_until > ? ORDER BY leased_until LIMIT ? FOR UPDATE SKIP LOCKED";
 
-/// Not-befores that are later than any could be. That of a parked job never comes, and is none of them.
+/// Not-before times that are later than is possible with a right clock. Those of parked jobs, which never come, are left out.
 pub(crate) const PICK_PENDING: &str = "/* cleaner.pick_pending */
 SELECT id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
 WHERE pending_until > ? AND pending_until < '9999-12-31 23:59:59.999999'

@@ -18,7 +18,7 @@ use hooksaga_store::{
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
-/// Without a duration there is no end: a sum with NULL is NULL.
+/// Without a duration the key has no end: a sum with NULL is NULL.
 const CREATE: &str = "/* keys.create */
 INSERT INTO api_keys (name, scopes, sha256, tenant, expires_at, by_admin)
 VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, TRUE)";
@@ -40,7 +40,7 @@ ORDER BY id DESC LIMIT ?"
 
 const GET: &str = concat!("/* keys.get */ SELECT ", key_columns!(), " FROM api_keys WHERE id = ?");
 
-/// The first time counts.
+/// A repeated call keeps the first time.
 const REVOKE: &str = "/* keys.revoke */
 UPDATE api_keys SET revoked_at = UTC_TIMESTAMP(6) WHERE id = ? AND revoked_at IS NULL";
 
@@ -59,7 +59,7 @@ SET k.last_used_at = UTC_TIMESTAMP(6)";
 const RECORD: &str = "/* keys.record */
 INSERT INTO audit_records (key_id, key_name, action, target, tenant) VALUES (?, ?, ?, ?, ?)";
 
-/// The keys, for either role that changes them: each has its own pool.
+/// The keys, for each of the two roles that change them: each has its own pool.
 pub(crate) struct KeysSql(pub(crate) RolePool);
 
 #[async_trait]

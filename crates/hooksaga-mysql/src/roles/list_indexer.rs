@@ -1,10 +1,10 @@
-//! `list_indexer`: keeps the coarse index that lists are read from.
+//! `list_indexer`: maintains the coarse index that lists are read from.
 //!
-//! An application may append events in a transaction of its own, however long that stays open: an id may be taken now and
-//! committed tomorrow. So events are read with locks that do not wait: a row that is not committed yet ends the step. An
-//! id is taken a moment before its row is there to be locked, so only events up to a [`Ceiling`] are read. (`created_at`
-//! says nothing about that: an application may set its session's clock.) In a Galera Cluster a row may be on another
-//! node, where no lock is seen: there events are not indexed.
+//! An application may append events in a transaction of its own, which may stay open for any time: an id may be assigned now
+//! and committed tomorrow. So events are read with locks that do not wait: a row that is not committed yet ends the step. An
+//! id is assigned a moment before its row can be locked, so only events up to a [`Ceiling`] are read. (`created_at`
+//! does not help: an application may set its session's clock.) In a Galera Cluster a row may be on another
+//! node, whose locks are not visible: there events are not indexed.
 
 use crate::{
     cluster::may_be_node,
@@ -41,7 +41,7 @@ pub(crate) const COMMITTED_EVENTS: &str = "/* list_indexer.committed_events */
 SELECT id, created_at, tenant, event_type FROM events FORCE INDEX (PRIMARY)
 WHERE id >= ? AND id < ? ORDER BY id /*!80000 FOR SHARE */ /*M!100300 LOCK IN SHARE MODE */ NOWAIT";
 
-/// Nobody else writes here meanwhile: the progress is locked.
+/// No other process writes here meanwhile: the progress is locked.
 pub(crate) const INSERT_BLOCKS: &str = concat!(
     "/* list_indexer.insert_blocks */
 INSERT INTO list_blocks (facet, value, block)
@@ -65,7 +65,7 @@ ON DUPLICATE KEY UPDATE first_at = LEAST(list_block_times.first_at, VALUES(first
 
 pub(crate) const MOVE: &str = "/* list_indexer.move */ UPDATE list_progress SET below = ? WHERE list = ?";
 
-/// Not the block that is still being filled.
+/// Leaves out the block that is still being filled.
 pub(crate) const TRIM_LOOK: &str = "/* list_indexer.trim_look */
 SELECT t.block, EXISTS (SELECT 1 FROM webhook_delivery_sagas s FORCE INDEX (PRIMARY)
                         WHERE s.id >= t.block * 256 AND s.id < (t.block + 1) * 256)
@@ -98,9 +98,9 @@ struct Ceiling {
 /// Which rows may be indexed.
 #[derive(Clone, Copy)]
 enum SettledRows {
-    /// Those that are this old.
+    /// Rows that are at least this old.
     After(Duration),
-    /// Those up to this id.
+    /// Rows up to this id.
     UpTo(i64),
 }
 
@@ -164,7 +164,7 @@ impl ListIndexStore for ListIndexerSql {
     }
 }
 
-/// `None`: others are at it, or some of the rows are not committed yet.
+/// `None` if another process is working on it, or if some of the rows are not committed yet.
 async fn index(
     mut connection: Conn,
     list: IndexedList,

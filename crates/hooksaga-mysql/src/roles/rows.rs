@@ -32,7 +32,7 @@ pub(crate) fn rows(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
 
-/// The status that a text stands for.
+/// Parses a status.
 pub(crate) fn parsed<T: std::str::FromStr<Err = impl std::fmt::Display>>(text: &str) -> DbResult<T> {
     text.parse().map_err(DbError::unreadable)
 }

@@ -1,4 +1,4 @@
-//! Topics: those of a subscription, and those under which a type is looked up.
+//! Topics: those of a subscription, and those that match an event type.
 
 use hooksaga_saga::EventType;
 

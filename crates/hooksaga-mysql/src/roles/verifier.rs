@@ -26,13 +26,13 @@ SELECT UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND,
        EXISTS (SELECT 1 FROM subscriptions FORCE INDEX (idx_sub_open_check)
                WHERE open_check_at <= UTC_TIMESTAMP(6))";
 
-/// A stretch of the index of open rounds by tenant, in which a new round is due since ever.
+/// A range of the index of open rounds by tenant, in which a new round is always due.
 pub(crate) const OPEN_CHECKS: &str = "/* verifier.open_checks */
 SELECT open_check_tenant, id, open_check_at <= ?
 FROM subscriptions FORCE INDEX (idx_sub_open_check_tenant)
 WHERE open_check_tenant > ? ORDER BY open_check_tenant, open_check_at, id LIMIT ?";
 
-/// Those of the picked ones that are still due, and that nobody else takes at this moment.
+/// Of the picked subscriptions those that are still due and that no other verifier is taking.
 pub(crate) const PICK: &str = "/* verifier.pick */
 SELECT s.id, s.callback_url, s.verification_round, IF(s.check_round = s.verification_round, s.check_attempts, 0) + 1,
        s.check_number + 1, s.tenant, IF(s.vouched_round = s.verification_round, s.vouched_by, NULL),
@@ -41,7 +41,7 @@ FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) 
 STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
 WHERE s.open_check_at <= ? FOR UPDATE SKIP LOCKED";
 
-/// An assignment may see the columns that stand before it already changed: check_round comes after check_attempts.
+/// An assignment may see the new values of columns that are assigned before it: so check_round comes after check_attempts.
 pub(crate) const HOLD: &str = "/* verifier.hold */
 UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
@@ -62,7 +62,7 @@ SELECT h.subscription_id, h.key_id, h.sealed
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN subscription_headers h FORCE INDEX (PRIMARY) ON h.subscription_id = u.id";
 
-/// Fenced by round, attempt and URL. A URL that was verified before stays so when it fails.
+/// Guarded by round, attempt and URL. If the check fails, a URL that was verified before stays verified.
 const RECORD: &str = "/* verifier.record */
 UPDATE subscriptions
 SET verified_url = IF(?, callback_url, verified_url), trusted_by = IF(?, ?, trusted_by),
@@ -71,7 +71,7 @@ SET verified_url = IF(?, callback_url, verified_url), trusted_by = IF(?, ?, trus
 WHERE id = ? AND verification_round = ? AND check_round = ? AND check_attempts = ? AND callback_url = ?
   AND NOT check_done AND deleted_at IS NULL";
 
-/// Checks that lie further ahead than any could.
+/// Checks that lie further ahead than a right clock can have put them.
 pub(crate) const PICK_STRANDED: &str = "/* verifier.pick_stranded */
 SELECT id FROM subscriptions FORCE INDEX (idx_sub_open_check)
 WHERE open_check_at > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND ORDER BY open_check_at LIMIT ? FOR UPDATE SKIP LOCKED";
@@ -81,7 +81,7 @@ UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t
 STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
 SET s.next_check_at = UTC_TIMESTAMP(6)";
 
-/// A new round is due now, and was since it was asked for.
+/// A new round is due now, and has been since it was requested.
 const NEXT_CHECK_AT: &str = "/* verifier.next_check_at */
 SELECT IF(check_round <> verification_round, LEAST(next_check_at, UTC_TIMESTAMP(6)), next_check_at)
 FROM subscriptions FORCE INDEX (idx_sub_open_check)
@@ -167,7 +167,7 @@ async fn take_checks(mut connection: Conn, turn: &CheckTurn, duration: Duration)
     Ok(TakenChecks { checks, resume_after })
 }
 
-/// The subscriptions whose turn it is, and the tenant behind which the next turn begins.
+/// The subscriptions whose turn it is, and the tenant after which the next turn begins.
 async fn pick(connection: &mut Conn, turn: &CheckTurn, now: SqlTime) -> DbResult<(Vec<i64>, Option<String>)> {
     let mut picker = CheckPicker::new(turn);
     while let Some((after, length)) = picker.next_stretch() {
@@ -179,7 +179,7 @@ async fn pick(connection: &mut Conn, turn: &CheckTurn, now: SqlTime) -> DbResult
     Ok((picked.into_iter().map(|id| id.0).collect(), resume_after))
 }
 
-/// Takes those that are still due, until a time.
+/// Takes those that are still due; another verifier may take them over after a time.
 async fn hold(connection: &mut Conn, ids: Vec<i64>, now: SqlTime, until: SqlTime) -> DbResult<Vec<Check>> {
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
     let mut picked: Vec<Row> = Vec::with_capacity(ids.len());

@@ -61,9 +61,9 @@ metadata:
     {{- end }}
 spec:
   automountServiceAccountToken: false
-  # The variables that Kubernetes makes of a Service called hooksaga would be taken for settings.
+  # Kubernetes would set variables that begin with the name of the Service: for one called hooksaga they look like settings.
   enableServiceLinks: false
-  # Deliveries in flight finish first.
+  # Time for deliveries in flight to finish.
   terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
   securityContext: {{- include "hooksaga.podSecurity" . | nindent 4 }}
   containers:
@@ -75,7 +75,7 @@ spec:
       ports:
         - {name: http, containerPort: 8080}
         - {name: metrics, containerPort: 9090}
-      # There the probes speak plain HTTP, also when HOOKSAGA_TLS_CERT makes the other port HTTPS.
+      # The probes use the metrics port, which is plain HTTP even if HOOKSAGA_TLS_CERT makes the other port HTTPS.
       startupProbe:
         httpGet: {path: /healthz, port: metrics}
         periodSeconds: 1

@@ -1,4 +1,4 @@
-//! `dead_letter_operator`: stores dead letters, and sends again what has ended, as new sagas.
+//! `dead_letter_operator`: stores dead letters, and sends deliveries that have ended again, as new sagas.
 
 pub(crate) mod requeue;
 
@@ -22,14 +22,14 @@ use hooksaga_store::{
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::collections::HashMap;
 
-/// Before a transaction is begun: an idle pass is this one statement.
+/// Runs before a transaction begins: an idle pass is this one statement.
 pub(crate) const PEEK: &str = "/* dead_letters.peek */ SELECT EXISTS (SELECT 1 FROM pending_dead_letters)";
 
 pub(crate) const LOCK: &str = "/* dead_letters.lock */
 SELECT saga_id FROM pending_dead_letters FORCE INDEX (PRIMARY) ORDER BY saga_id LIMIT ? FOR UPDATE SKIP LOCKED";
 
-/// After the queue's rows are locked: what is seen queued is also seen dead. A queued saga that is not dead has no line
-/// here, and stays queued.
+/// Runs after the queue's rows are locked, so a saga that is seen as queued is also seen as dead. A queued saga that is not
+/// dead has no row here, and stays queued.
 pub(crate) const DEAD: &str = "/* dead_letters.dead */
 SELECT s.id, s.event_id, s.subscription_id, COALESCE(s.final_error_code, 'INTERNAL'), e.correlation_id, d.id, e.tenant
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
@@ -38,7 +38,7 @@ STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id
 LEFT JOIN dead_letters d FORCE INDEX (uniq_dead_letter_saga) ON d.saga_id = s.id
 WHERE s.status = 'DeadLettered'";
 
-/// The payload goes from table to table, not through this process.
+/// Copies the payload from table to table, not through this process.
 pub(crate) const BURY: &str = "/* dead_letters.bury */
 INSERT INTO dead_letters (saga_id, event_id, subscription_id, final_error_code, payload, created_at)
 SELECT s.id, s.event_id, s.subscription_id, COALESCE(s.final_error_code, 'INTERNAL'), e.payload, UTC_TIMESTAMP(6)
@@ -138,7 +138,7 @@ async fn dead(
     Ok(dead)
 }
 
-/// What a requeue of many is filtered by. `d` are dead letters, `e` events.
+/// The filter of a bulk requeue. `d` are dead letters, `e` events.
 fn filter_letters(filter: &mut Filter, scope: &TenantScope, wanted: &DeadLetterFilter) {
     filter.add_text("e.tenant", scope.tenant());
     filter.add_some("d.subscription_id = ", wanted.subscription_id.map(|id| id.0));

@@ -1,4 +1,4 @@
-//! Sending again: a new saga, of the next generation, for the event and subscription of one that has ended.
+//! Sends deliveries again: a new saga, of the next generation, for the event and subscription of a saga that has ended.
 
 use super::filter_letters;
 use crate::{
@@ -18,7 +18,7 @@ use hooksaga_store::{
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable};
 
-/// Whether the janitor has begun to remove the event `e`: what is left of it is not sent again.
+/// Whether the janitor has begun to remove the event `e`: then nothing of it is sent again.
 macro_rules! is_going {
     () => {
         "EXISTS (SELECT 1 FROM removals r FORCE INDEX (PRIMARY) WHERE r.kind = 'event' AND r.subject_id = e.id)"
@@ -26,8 +26,8 @@ macro_rules! is_going {
 }
 pub(crate) use is_going;
 
-/// What must be known of a saga to send it again; `successor` is the saga that it was sent again as. It cannot be delivered
-/// once its event is going.
+/// The columns that decide whether a saga can be sent again; `successor` is the saga that it was sent again as. It cannot be
+/// delivered if the janitor has begun to remove its event.
 const COLUMNS: &str = concat!(
     "
 SELECT UTC_TIMESTAMP(6), s.event_id, s.subscription_id, s.generation, s.status, s.attempt_count,
@@ -37,7 +37,7 @@ SELECT UTC_TIMESTAMP(6), s.event_id, s.subscription_id, s.generation, s.status, 
     ",
        e.tenant, e.correlation_id, successor.id"
 );
-/// What is going is not there any more.
+/// A letter whose event is being removed counts as removed.
 const IS_THERE: &str = concat!("NOT ", is_going!());
 const OF_LETTER: &str = "
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = d.saga_id";
@@ -51,7 +51,7 @@ LEFT JOIN webhook_delivery_sagas successor FORCE INDEX (uniq_saga_event_subscrip
 const LETTERS: &str = "(SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN dead_letters d FORCE INDEX (PRIMARY) ON d.id = u.id";
 
-/// The next letters of everybody, by their key.
+/// The next letters of all tenants, by their key.
 pub(crate) const PAGE: &str = "/* dead_letters.page */
 SELECT id FROM dead_letters FORCE INDEX (PRIMARY) WHERE id > ? ORDER BY id LIMIT ?";
 
@@ -65,8 +65,8 @@ pub(crate) const PAGE_OF_TENANT: &str = "/* dead_letters.page_of_tenant */
 SELECT letter_id FROM letter_heads FORCE INDEX (idx_head_tenant)
 WHERE tenant = ? AND letter_id > ? ORDER BY letter_id LIMIT ?";
 
-/// The janitor locks an event before it removes any of it. What is read after this, by another statement, shows whether it
-/// has begun. (The comments: each server has its own words for a shared lock.)
+/// Locks events against the janitor, which locks an event before it removes anything of it. A later statement sees whether it
+/// has begun. (The two servers write a shared lock differently, hence the version comments.)
 pub(crate) const LOCK_EVENTS: &str = "/* dead_letters.lock_events */
 SELECT e.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.event_id /*!80000 FOR SHARE */ /*M!100300 LOCK IN SHARE MODE */";
@@ -97,7 +97,7 @@ FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription)
     ON s.event_id = u.event_id AND s.subscription_id = u.subscription_id AND s.generation = u.generation";
 
-/// A subscription that a test event may go to, whether it can, and the delivery that there is.
+/// A subscription for a test event, whether it can get one, and an existing delivery of it.
 const TEST: &str = "/* dead_letters.test */
 SELECT UTC_TIMESTAMP(6), s.max_retry_limit, s.active AND s.verified, s.tenant, e.correlation_id, g.id
 FROM subscriptions s FORCE INDEX (PRIMARY)
@@ -222,7 +222,7 @@ pub(super) async fn step(
     Ok(batch)
 }
 
-/// The ids of the letters that a step examines, and those of them that the filter asks for.
+/// The ids of the letters that a step examines, and those of them that match the filter.
 pub(crate) async fn examine(
     connection: &mut impl Queryable,
     scope: &TenantScope,
@@ -233,7 +233,7 @@ pub(crate) async fn examine(
     Ok((page, letters))
 }
 
-/// The letters that the step examines: those next in the order of ids, within the narrowest index that there is.
+/// The letters that the step examines: the next ones in the order of ids, by the most selective index.
 async fn page(
     connection: &mut impl Queryable,
     scope: &TenantScope,
@@ -249,7 +249,7 @@ async fn page(
     Ok(connection.exec(PAGE, (after, window.most)).await?)
 }
 
-/// Those of a page that fit, in the order of their ids.
+/// The letters of a page that match, in the order of their ids.
 async fn matching(
     connection: &mut impl Queryable,
     scope: &TenantScope,

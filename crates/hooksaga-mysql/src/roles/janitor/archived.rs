@@ -1,4 +1,4 @@
-//! History as it is archived.
+//! Reads history for the archive.
 
 use crate::{
     error::DbResult,
@@ -19,7 +19,7 @@ SELECT e.id, e.tenant, e.event_type, e.external_id, e.correlation_id, e.created_
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id";
 
-/// Deliveries, each with its dead letter and what that was requeued as.
+/// Deliveries, each with its dead letter and the saga that this was requeued as.
 macro_rules! deliveries {
     ($name:literal, $sagas:literal) => {
         concat!(

@@ -6,7 +6,7 @@ use hooksaga_store::{CountProgress, HOUR, MINUTE, TOTALS_KEPT, each};
 use mysql_async::{Transaction, prelude::Queryable as _};
 use std::ops::Range;
 
-/// Both rows, or another janitor is at it.
+/// Locks both rows. If they are locked, another janitor is working on the sums.
 const PROGRESS: &str = "/* janitor.count_progress */
 SELECT below, after_subscription_id FROM count_progress ORDER BY sums FOR UPDATE SKIP LOCKED";
 
@@ -39,7 +39,7 @@ DELETE FROM delivery_counts WHERE minute < ? ORDER BY minute, subscription_id, s
 const OLD_TOTALS: &str = "/* janitor.old_totals */
 DELETE FROM minute_totals WHERE minute < ? ORDER BY minute, tenant LIMIT ?";
 
-/// The first subscription behind one that has counts in the hour: a look into each of its minutes, by its key.
+/// The first subscription after the given one that has counts in the hour: one lookup by key for each minute.
 pub(crate) fn next_subscription(hour: Timestamp, after: i64) -> String {
     let looks: Vec<String> = minutes_of(hour)
         .map(|minute| {
@@ -101,7 +101,7 @@ async fn next_minute(
     Ok(next.map(|time| time.0))
 }
 
-/// Makes the totals of the next minute that has counts. Returns whether there was one.
+/// Computes the totals of the next minute that has counts. Returns whether there was one.
 async fn sum_minute(
     transaction: &mut Transaction<'_>,
     progress: &mut CountProgress,

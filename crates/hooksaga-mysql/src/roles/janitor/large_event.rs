@@ -1,8 +1,8 @@
 //! Events with very many deliveries: their deliveries are removed some at a time.
 //!
-//! The first step decides about the whole event and lists it in `removals`, where it stays until it is gone. Nobody makes a
-//! saga of an event that is listed, so later steps only read the sagas that they remove. The cost of a step does not
-//! depend on how many there are.
+//! The first step decides about the whole event and lists it in `removals`, where it stays until it is removed. No saga of a
+//! listed event is created, so later steps only read the sagas that they remove. The cost of a step does not depend on the
+//! number of sagas.
 
 use super::{LOCK, MARK, delete_events, delete_sagas, remains};
 use crate::{
@@ -33,7 +33,7 @@ FROM (SELECT id, subscription_id, generation, status, updated_at
       ORDER BY event_id, subscription_id, generation LIMIT ?) g
 LEFT JOIN dead_letters d FORCE INDEX (uniq_dead_letter_saga) ON d.saga_id = g.id";
 
-/// Before the first place of this scan there may be sagas that were made before the event was listed.
+/// Before the first place of this scan there may be sagas that were created before the event was listed.
 pub(crate) const HAS_SAGAS: &str = "/* janitor.has_sagas */
 SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (uniq_saga_event_subscription) WHERE event_id = ? LIMIT 1";
 

@@ -26,13 +26,13 @@ use std::time::Duration;
 
 const CLOCK: &str = "/* janitor.clock */ SELECT UTC_TIMESTAMP(6)";
 
-/// By the index of creation times, which has the ids in order too; from where the scan is, and no more than asked for.
+/// Scans the index of creation times, in which the ids are in order too, from the current position, up to a limit.
 pub(crate) const OLD_EVENTS: &str = "/* janitor.old_events */
 SELECT id, created_at FROM events FORCE INDEX (idx_event_created)
 WHERE created_at >= ? AND created_at <= ? AND (created_at > ? OR id > ?)
 ORDER BY created_at, id LIMIT ?";
 
-/// What decides about events, and how much there is of each.
+/// The columns that decide about events, and the number of rows of each.
 pub(crate) const REMAINS: &str = "/* janitor.remains */
 SELECT e.id, e.created_at, EXISTS (SELECT 1 FROM unrouted_events q WHERE q.event_id = e.id),
        CAST(COALESCE(SUM(s.status NOT IN ('Completed', 'DeadLettered')), 0) AS SIGNED),
@@ -45,12 +45,12 @@ STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id
 LEFT JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription) ON s.event_id = e.id
 GROUP BY e.id, e.created_at, e.payload_bytes";
 
-/// Whoever sends an event again locks it, too: what is read of it after this stays as it is.
+/// Locks events. Sending an event again locks it, too, so what is read of it after this does not change.
 pub(crate) const LOCK: &str = "/* janitor.lock */
 SELECT e.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id FOR UPDATE SKIP LOCKED";
 
-/// An event of which some sagas went before is listed already.
+/// An event of which some sagas were removed before is listed already.
 pub(crate) const MARK: &str = "/* janitor.mark */
 INSERT INTO removals (kind, subject_id)
 SELECT 'event', u.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
@@ -157,7 +157,7 @@ async fn now(connection: &mut Conn) -> DbResult<Timestamp> {
     Ok(now.ok_or_else(|| DbError::unreadable("no clock"))?.0)
 }
 
-/// What decides about these events, in the order of their creation, each with the database's now.
+/// The facts that decide about these events, in the order of their creation, each with the database's now.
 async fn remains(connection: &mut impl Queryable, ids: &[i64]) -> DbResult<Vec<(FoundEvent, Timestamp)>> {
     let mut found = Vec::with_capacity(ids.len());
     for document in Batch::ids(ids.iter().copied()) {
@@ -235,7 +235,7 @@ async fn remove(transaction: &mut Transaction<'_>, events: &[EventId], expiry: E
     Ok(removed)
 }
 
-/// Removes sagas with what belongs to them.
+/// Removes sagas with their jobs and dead letters.
 async fn delete_sagas(
     transaction: &mut Transaction<'_>,
     mut sagas: Vec<i64>,
@@ -264,7 +264,7 @@ async fn delete_events(
     Ok(())
 }
 
-/// Runs a DELETE; how many rows went.
+/// Runs a DELETE; returns how many rows it removed.
 async fn delete(transaction: &mut Transaction<'_>, sql: &str, document: &str) -> DbResult<u64> {
     transaction.exec_drop(sql, (document,)).await?;
     Ok(transaction.affected_rows())

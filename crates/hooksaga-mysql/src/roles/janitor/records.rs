@@ -1,4 +1,4 @@
-//! What belongs to no event: ended redrives, audit records, counts, and expired keys.
+//! Removes rows that belong to no event: ended redrives, audit records, counts, and expired keys.
 
 use super::delete;
 use crate::{
@@ -15,7 +15,7 @@ const OLD_REDRIVES: &str = "/* janitor.old_redrives */
 SELECT id FROM redrives FORCE INDEX (idx_redrive_status)
 WHERE status IN ('done', 'cancelled', 'failed') AND updated_at <= ? LIMIT ? FOR UPDATE SKIP LOCKED";
 
-/// The oldest, of which those that are old: ids are in the order of time, so nothing behind them is read.
+/// Of the oldest rows those that may be removed: ids are in the order of time, so no later rows are read.
 const OLD_RECORDS: &str = "/* janitor.old_records */
 SELECT id, at <= ? FROM audit_records FORCE INDEX (PRIMARY) ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED";
 
@@ -79,7 +79,7 @@ pub(super) async fn remove(
     Ok(removed)
 }
 
-/// Removes rows of a kind, which have to be listed while they go.
+/// Removes rows of a kind, and lists them in `removals` while it does.
 async fn listed(
     transaction: &mut Transaction<'_>,
     kind: &str,

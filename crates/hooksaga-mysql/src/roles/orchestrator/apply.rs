@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-/// The clock, and whether there is anything to do, before a transaction is begun: an idle pass is this one statement. After
+/// Reads the clock, and whether there is anything to do, before a transaction begins: an idle pass is this one statement. After
 /// a pass that found something it is left out.
 pub(crate) const PEEK: &str =
     "/* orchestrator.peek */ SELECT UTC_TIMESTAMP(6), EXISTS (SELECT 1 FROM finished_jobs)";

@@ -1,11 +1,11 @@
-//! Adds up what a batch of results counts for its minute: a row per subscription.
+//! Adds a batch of results to the counts of its minute: a row per subscription.
 
 use crate::time::SqlTime;
 use hooksaga_saga::{Applied, Latencies, SagaStatus, Timestamp};
 use hooksaga_store::QueuedResult;
 use std::collections::BTreeMap;
 
-/// The counts stand in the text. How long attempts took is counted in the row that is written anyway.
+/// The counts are part of the text. The durations of attempts are counted in the same row, which is written anyway.
 pub(crate) fn count_statement(values: &str) -> String {
     format!(
         "/* orchestrator.count */
@@ -39,7 +39,7 @@ struct Counts {
     latencies: Latencies,
 }
 
-/// The statement that adds up what was changed, and nothing else, per subscription; if anything was.
+/// The statement that adds up the results whose write changed a saga, per subscription. `None` if there are none.
 pub(super) fn count(
     read: &[QueuedResult],
     applied: &[Applied],

@@ -11,10 +11,10 @@ use mysql_async::{Conn, prelude::Queryable as _};
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// The waiting sagas' index from one subscription on, a stretch at a time: each subscription's first entry is its
-/// earliest. A stretch sees many small backlogs at once, and a large one costs one stretch, since the next begins with
-/// the next subscription. (One statement for all hops would be a recursive one, whose inner lookup MariaDB turns into a
-/// scan of the index.)
+/// Scans the index of waiting sagas from one subscription on, some entries at a time: each subscription's first entry is its
+/// earliest. One scan covers many small backlogs, and a large backlog costs one scan, since the next begins with the next
+/// subscription. (One statement for all hops would be a recursive one, whose inner lookup MariaDB turns into a scan of the
+/// index.)
 pub(crate) const WAITING: &str = "/* orchestrator.waiting */
 SELECT waiting_subscription_id, next_attempt_at, UTC_TIMESTAMP(6)
 FROM webhook_delivery_sagas FORCE INDEX (idx_saga_waiting)
@@ -33,7 +33,7 @@ WHERE s.deliverable AND (
     WHERE w.waiting_subscription_id = u.id AND w.next_attempt_at <= UTC_TIMESTAMP(6)
       AND (w.status = 'Pending' OR w.attempt_count < w.max_retry_limit) LIMIT 1) = 1";
 
-/// Along the indexes of open jobs and the queue of results. Parked jobs stand at the end of time.
+/// Reads the indexes of open jobs and the queue of results. Parked jobs have the latest time, and are left out.
 pub(crate) const OPEN_JOBS: &str = "/* orchestrator.open_jobs */
 SELECT open.subscription_id, COUNT(*) FROM (
     SELECT subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
@@ -46,7 +46,7 @@ SELECT open.subscription_id, COUNT(*) FROM (
     STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = finished_jobs.job_id
 ) open GROUP BY open.subscription_id";
 
-/// A heartbeat that lies ahead, because the clock was set back since, is as far from now as an old one.
+/// A heartbeat that lies ahead, because the clock was set back since, counts as one that lies as far back.
 const WORKERS: &str = "/* orchestrator.workers */
 SELECT CAST(COALESCE(SUM(silence <= ?), 0) AS UNSIGNED), CAST(COALESCE(SUM(IF(silence <= ?, slots, 0)), 0) AS UNSIGNED),
        MAX(silence)

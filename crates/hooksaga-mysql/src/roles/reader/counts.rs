@@ -1,4 +1,5 @@
-//! What ended per hour and minute: from the janitor's sums as far as they go, and from the counts of minutes after that.
+//! How many deliveries ended per hour and minute: from the janitor's sums as far as they reach, and from the counts per minute
+//! after that.
 
 use crate::{
     error::{DbError, DbResult},
@@ -21,7 +22,7 @@ const SUMS: &str = "CAST(SUM(delivered) AS SIGNED) AS delivered, CAST(SUM(failed
 pub(crate) const OWN: &str = "/* reader.own_subscriptions */
 SELECT id FROM subscriptions FORCE INDEX (idx_sub_tenant) WHERE tenant = ? ORDER BY id LIMIT ?";
 
-/// Totals, by their keys: a minute may have those of many tenants.
+/// Totals, read by their keys: a minute may have totals of many tenants.
 pub(crate) fn totals(minutes: &[SqlTime]) -> String {
     format!(
         "/* reader.minute_totals */ SELECT minute, delivered, failed, dead_lettered \
@@ -30,7 +31,7 @@ pub(crate) fn totals(minutes: &[SqlTime]) -> String {
     )
 }
 
-/// The minutes of which there are no totals yet.
+/// The minutes that have no totals yet.
 pub(crate) fn minutes(of_tenant: bool) -> String {
     let of_tenant = if of_tenant {
         "STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = c.subscription_id AND s.tenant = ?"
@@ -43,7 +44,7 @@ pub(crate) fn minutes(of_tenant: bool) -> String {
     )
 }
 
-/// Of each hour and minute the first 1000 subscriptions: among them are the first 1000 of all, with all that they have.
+/// Of each hour and minute the first 1000 subscriptions. They include the first 1000 of the whole time, with all their counts.
 pub(crate) fn subscriptions(day: &CountedDay) -> String {
     let hours = each(&day.hours, HOUR).map(|hour| {
         format!(
@@ -121,7 +122,7 @@ pub(super) async fn read(
     Ok((minutes, per_subscription.into_iter().map(subscription).collect()))
 }
 
-/// And the day that the subscriptions' counts are of.
+/// The counts per minute, and the day of the counts per subscription.
 pub(super) async fn by_minute(
     connection: &mut Conn,
     tenant: Option<&str>,

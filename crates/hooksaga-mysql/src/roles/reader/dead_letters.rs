@@ -11,7 +11,7 @@ use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, List
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::sync::Arc;
 
-/// `successor`: the saga that a requeue made of the letter.
+/// `successor`: the saga that a requeue of the letter created.
 const COLUMNS: &str = "/* reader.dead_letters */
 SELECT d.id, d.saga_id, d.event_id, e.event_type, d.subscription_id, d.final_error_code, d.created_at,
        successor.id, e.tenant
@@ -25,8 +25,8 @@ LEFT JOIN webhook_delivery_sagas successor FORCE INDEX (uniq_saga_event_subscrip
 
 const PAYLOAD: &str = "/* reader.dead_letter_payload */ SELECT payload FROM dead_letters WHERE id = ?";
 
-/// A page is found among the heads alone, which say all that lists are filtered by: however few match, no letter, event or
-/// saga is looked at but those of the page.
+/// A page is found by `letter_heads` alone, which has all filter columns: however few letters match, only the letters, events
+/// and sagas of the page are read.
 pub(super) async fn list(
     mut connection: Conn,
     wanted: ListQuery<'_, DeadLetterFilter>,
@@ -54,7 +54,7 @@ ORDER BY d.id DESC",
     cut(connection.exec(sql, filter.parameters()).await?, limit, summary)
 }
 
-/// Whether `requeued` is all that letters are filtered by. With another filter it would lead to each of its heads one by one.
+/// Whether `requeued` is the only filter. With another one its index would be read row by row.
 fn is_alone(wanted: &DeadLetterFilter) -> bool {
     let alone = DeadLetterFilter { requeued: wanted.requeued, ..DeadLetterFilter::default() };
     wanted.requeued.is_some() && *wanted == alone

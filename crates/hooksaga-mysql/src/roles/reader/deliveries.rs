@@ -21,38 +21,38 @@ use std::{
     ops::Range,
 };
 
-/// Open, and waiting for its subscription: `held`.
+/// The expression is `held`: the delivery is open, and waits for its subscription.
 const COLUMNS: &str = "/* reader.deliveries */
 SELECT s.id, s.event_id, s.subscription_id, s.generation, s.status, s.attempt_count, s.max_retry_limit,
        s.next_attempt_at, s.final_error_code, s.created_at, s.updated_at,
        s.status IN ('Pending', 'InProgress', 'PendingRetry') AND NOT COALESCE(sub.deliverable, FALSE),
        e.tenant, e.event_type, e.external_id, e.correlation_id, COALESCE(sub.callback_url, '')
 FROM ";
-/// In the order of their ids.
+/// Scans sagas in the order of their ids.
 const SAGAS: &str =
     "webhook_delivery_sagas s STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
-/// A range of ids.
+/// Reads a range of ids.
 const SAGAS_BY_ID: &str = "webhook_delivery_sagas s FORCE INDEX (PRIMARY) STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
-/// From ids (`d`), in their order.
+/// Reads the sagas with these ids (`d`), in the order of the ids.
 const SAGAS_OF: &str = "d
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = d.saga_id
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 
-/// Ids that a caller gives.
+/// The ids that a caller passes.
 const GIVEN_IDS: &str = "(SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (saga_id BIGINT PATH '$[0]')) AS t)";
 
-/// What waits where that is little, and what is in progress, which never is much.
+/// Finds waiting sagas if there are few, and sagas in progress, of which there are never many.
 const BY_STATUS: &str = "webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)";
-/// What waits of a subscription; of a tenant, from its subscriptions.
+/// Finds the waiting sagas of a subscription, or of a tenant by its subscriptions.
 const WAITING_OF_SUBSCRIPTION: &str = "webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting)";
 const WAITING_OF_TENANT: &str = "subscriptions sub FORCE INDEX (idx_sub_tenant)
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting) ON s.waiting_subscription_id = sub.id";
-/// For the tenant; for the type.
+/// Joined for a filter by tenant, and for one by type.
 const WITH_SUBSCRIPTION: &str =
     " STRAIGHT_JOIN subscriptions sub FORCE INDEX (PRIMARY) ON sub.id = s.subscription_id";
 const WITH_EVENT: &str = " STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 
-/// Counted no further.
+/// Counts up to the limit only.
 const TENANT_HAS_FEW_WAITING: &str = "/* reader.waiting_of_tenant */
 SELECT COUNT(*) <= 10000
 FROM (SELECT 1 FROM subscriptions sub FORCE INDEX (idx_sub_tenant)
@@ -64,15 +64,15 @@ SELECT COUNT(*) <= 10000
 FROM (SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (idx_saga_waiting)
       WHERE waiting_subscription_id = ? LIMIT 10001) counted";
 
-/// Counted no further.
+/// Counts up to the limit only.
 const FEW_WAITING: &str = "/* reader.waiting_sagas */
 SELECT COUNT(*) <= 20000
 FROM (SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (idx_saga_status_retry)
       WHERE status IN ('Pending', 'PendingRetry') LIMIT 20001) counted";
 
-/// For a filter by columns of the event: the server chooses.
+/// For a filter by columns of the event: the server chooses the plan.
 const SAGAS_OF_EVENTS: &str = "webhook_delivery_sagas s JOIN events e ON e.id = s.event_id";
-/// For a tenant that has few.
+/// For a tenant with few events.
 const SAGAS_OF_TENANT: &str = "events e FORCE INDEX (idx_event_tenant)
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription) ON s.event_id = e.id";
 const SUBSCRIPTION: &str = "
@@ -83,13 +83,13 @@ SELECT id, attempt_at, status, response_status, error_code, duration_ms, respons
        started_at, callback_url, retry_at
 FROM webhook_delivery_jobs WHERE saga_id = ? ORDER BY attempt_at";
 
-/// Of the deliveries that are shown only: as a column it would be looked up for every row that is sorted.
+/// Only for the deliveries of the page: as a column of the list it would be looked up for every row that is sorted.
 const LAST_RESPONSES: &str = "/* reader.last_responses */
 SELECT u.id, (SELECT j.response_status FROM webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt)
               WHERE j.saga_id = u.id AND j.response_status IS NOT NULL ORDER BY j.attempt_at DESC LIMIT 1)
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u";
 
-/// Another tenant's subscription is one that does not exist, and takes no longer.
+/// A subscription of another tenant looks like one that does not exist, and takes no longer.
 const OWN_SUBSCRIPTION: &str = "/* reader.own_subscription */
 SELECT id FROM subscriptions WHERE id = ? AND tenant = ?";
 
@@ -145,12 +145,12 @@ pub(super) async fn list(
     Ok(page)
 }
 
-/// Statuses that few sagas have at a time, or that an index has.
+/// Whether a filter by these statuses is selective: few sagas have them at a time, or an index has them.
 fn leads_by_itself(statuses: &BTreeSet<SagaStatus>) -> bool {
     !statuses.is_empty() && !statuses.contains(&SagaStatus::Completed)
 }
 
-/// Statements that find the ids of a page, as parts of one: it sees each saga with one status.
+/// Statements that find the ids of a page. They are parts of one statement, which sees each saga with one status only.
 #[derive(Default)]
 struct Ids {
     statements: Vec<String>,
@@ -191,8 +191,8 @@ impl Ids {
         self.add(statement, &filter);
     }
 
-    /// The newest dead sagas: each has its letter, by whose head it is found, or waits for it. Heads say all that they are
-    /// filtered by here.
+    /// The newest dead sagas: each has a letter, and is found by its head, or waits for its letter. Heads have all columns of
+    /// this filter.
     fn add_dead(&mut self, listing: ListQuery<'_, DeliveryFilter>) {
         let ListQuery { scope, filter: wanted, page: request } = listing;
         let index = match (wanted.subscription_id, scope.tenant()) {
@@ -225,8 +225,8 @@ impl Ids {
     }
 }
 
-/// What finds deliveries that have one of the statuses, none of which is Completed. Nothing where too many wait to be sorted:
-/// then some of them are among the newest.
+/// The statements that find deliveries with one of the statuses, none of which is Completed. `None` if too many deliveries wait
+/// to be sorted: then some of them are among the newest.
 async fn ids_by_status(
     connection: &mut Conn,
     listing: ListQuery<'_, DeliveryFilter>,
@@ -258,7 +258,7 @@ async fn ids_by_status(
     Ok(Some(ids))
 }
 
-/// A page whose ids are found first: of the rest of a row no more is read than is shown.
+/// A page whose ids are found first: the other columns are read only for the rows of the page.
 async fn of_ids(
     connection: &mut Conn,
     ids: Ids,
@@ -348,7 +348,7 @@ pub(super) async fn of_event(connection: &mut Conn, id: EventId) -> DbResult<Vec
     Ok(deliveries)
 }
 
-/// Those of these ids that are there.
+/// The deliveries with these ids that exist.
 pub(super) async fn of_given_ids(
     mut connection: Conn,
     scope: &TenantScope,
@@ -367,7 +367,7 @@ pub(super) async fn of_given_ids(
     Ok(found)
 }
 
-/// Without its last response.
+/// A delivery without its last response.
 fn delivery(mut row: Row) -> DbResult<Delivery> {
     let row = &mut row;
     Ok(Delivery {

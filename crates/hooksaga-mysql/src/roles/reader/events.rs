@@ -1,4 +1,4 @@
-//! Events, and what became of them.
+//! Events, and whether they were routed.
 
 use super::{blocks::Listed, deliveries, page};
 use crate::{
@@ -27,7 +27,7 @@ SELECT id, event_type, external_id, correlation_id, created_at, tenant, payload,
 FROM events LEFT JOIN unmatched_events m ON m.event_id = events.id
 WHERE id = ?";
 
-/// Counted no further.
+/// Counts up to the limit only.
 const FEW: &str = "/* reader.few_events */
 SELECT COUNT(*) <= 5000
 FROM (SELECT 1 FROM events FORCE INDEX (idx_event_tenant) WHERE tenant = ? LIMIT 5001) counted";

@@ -9,7 +9,7 @@ use hooksaga_saga::{ErrorCode, SubscriptionId};
 use hooksaga_store::{FailingEndpoint, FailingEndpoints, TenantScope};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
-/// Those that fail. Leaves deleted subscriptions out: nobody can fix their endpoints.
+/// The failing endpoints. Leaves out deleted subscriptions: nobody can fix their endpoints.
 macro_rules! failing {
     () => {
         "
@@ -23,7 +23,7 @@ WHERE f.since >= '1000-01-01 00:00:00' AND s.deliverable AND s.deleted_at IS NUL
     };
 }
 
-/// Reads the first delivery that waits.
+/// Also reads the first waiting delivery of each.
 const LIST: &str = concat!(
     "/* reader.failing */
 SELECT f.subscription_id, s.callback_url, f.since, CAST(f.failures AS SIGNED), f.last_error_code,
@@ -39,7 +39,7 @@ const NEWEST: &str = "f.since DESC, f.subscription_id DESC";
 const COUNT: &str =
     concat!("/* reader.failing_count */ SELECT COUNT(*) FROM (SELECT 1", failing!(), " LIMIT ?) counted");
 
-/// A statement of its own, since a derived table cannot name the row outside of it.
+/// A separate statement, since a derived table cannot refer to a row outside of it.
 const WAITING: &str = "/* reader.failing_waiting */
 SELECT COUNT(*) FROM (
     SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (idx_saga_waiting) WHERE waiting_subscription_id = ? LIMIT ?) w";
@@ -70,7 +70,7 @@ pub(super) async fn list(mut connection: Conn, scope: &TenantScope, each: u32) -
     Ok(found)
 }
 
-/// Without what waits.
+/// An endpoint without the number of waiting deliveries.
 fn endpoint(mut row: Row) -> DbResult<FailingEndpoint> {
     let row = &mut row;
     Ok(FailingEndpoint {

@@ -9,8 +9,8 @@ use hooksaga_saga::{ErrorCode, Latencies, SagaId, SubscriptionId};
 use hooksaga_store::{Health, LastFailure};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
-/// A probe of the primary key for each minute of the day: an index by subscription would cost every batch of results. Two
-/// short lists multiplied, since servers bound the length of a recursion.
+/// A lookup by primary key for each minute of the day: an index by subscription would cost every batch of results. The minutes
+/// are the product of two short lists, since servers limit the depth of a recursion.
 pub(crate) const DAY: &str = "/* reader.health */
 WITH RECURSIVE hours (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM hours WHERE n < 23),
      minutes (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM minutes WHERE n < 59),
@@ -25,8 +25,8 @@ SELECT CAST(COALESCE(SUM(c.delivered), 0) AS SIGNED), CAST(COALESCE(SUM(c.failed
        CAST(COALESCE(SUM(c.ms_10000), 0) AS SIGNED), CAST(COALESCE(SUM(c.ms_20000), 0) AS SIGNED), CAST(COALESCE(SUM(c.ms_more), 0) AS SIGNED)
 FROM day STRAIGHT_JOIN delivery_counts c FORCE INDEX (PRIMARY) ON c.minute = day.minute AND c.subscription_id = ?";
 
-/// Sagas that wait for a job, and jobs that wait for a worker or are parked. Jobs that wait are few, whoever's they are: of
-/// the sagas [`Health::MOST_WAITING`] are read at most, of the jobs twice as many.
+/// Sagas that wait for a job, and jobs that wait for a worker or are parked. There are few waiting jobs in all: at most
+/// [`Health::MOST_WAITING`] sagas are read, and twice as many jobs.
 pub(crate) const WAITING: &str = "/* reader.waiting */
 SELECT (SELECT COUNT(*) FROM (
             SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (idx_saga_waiting)
@@ -35,7 +35,7 @@ SELECT (SELECT COUNT(*) FROM (
             SELECT subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
             WHERE pending_until >= '1000-01-01 00:00:00' LIMIT 20000) j WHERE j.subscription_id = ?)";
 
-/// The counters have no response status: it is looked up at the attempt, of which a saga has few.
+/// The counters have no response status: it is looked up in the attempts, of which a saga has few.
 pub(crate) const LAST_FAILURE: &str = "/* reader.last_failure */
 SELECT f.last_saga_id, f.last_error_code, f.last_at,
        (SELECT j.response_status FROM webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt)

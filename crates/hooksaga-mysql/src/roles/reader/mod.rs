@@ -35,9 +35,9 @@ pub(crate) use deliveries::attempt;
 pub(crate) struct ReaderSql {
     lists: RolePool,
     line: QueryQueue,
-    /// What the metrics show keeps one of the connections for lists: however slow those are, alerts have what they need.
+    /// The metrics have one of the connections for themselves: however slow lists are, alerts have their metrics.
     watch: QueryQueue,
-    /// For readiness, which waits behind no list.
+    /// For readiness, which waits for no list.
     prompt: RolePool,
 }
 
@@ -48,8 +48,8 @@ impl ReaderSql {
         Self { lists, line, watch: QueryQueue::new(1), prompt }
     }
 
-    /// Runs a query that may be slow: then its session's time limit ends it. A query whose caller has gone is killed, and
-    /// keeps its turn until then.
+    /// Runs a query that may be slow: its session's time limit ends it. If its caller disconnects, the query is killed, and keeps
+    /// its turn until then.
     async fn list<T, W, F>(&self, work: W) -> StoreResult<T>
     where
         W: Fn(Conn) -> F,
@@ -192,8 +192,8 @@ impl ReaderStore for ReaderSql {
     }
 }
 
-/// One page of `select`, whose first column is the id by which it is ordered. One row more than asked for is read: it
-/// says whether there is more.
+/// One page of `select`, which is ordered by its first column, the id. It reads one row more than the page has, to learn whether
+/// there are more.
 async fn page<T>(
     connection: &mut Conn,
     select: &str,
@@ -218,7 +218,7 @@ async fn rows_of(
     Ok(connection.exec(sql, filter.parameters()).await?)
 }
 
-/// The page of rows of which there is one more than `limit` if there is more.
+/// Makes a page from the rows; there is one more than `limit` if there are more.
 fn cut<T>(mut rows: Vec<Row>, limit: usize, read: fn(Row) -> DbResult<T>) -> DbResult<Page<T>> {
     let mut next = None;
     if rows.len() > limit {

@@ -1,4 +1,4 @@
-//! How much waits at each stage, and what ended per minute.
+//! How much waits at each stage, and how many deliveries ended per minute.
 
 use super::counts;
 use crate::{
@@ -10,8 +10,8 @@ use hooksaga_saga::Timestamp;
 use hooksaga_store::{LivingWorker, QueueGauges, Stats, TenantGauges, TenantScope, WORKER_GONE_AFTER};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
-/// Counts come from the ranges of indexes that hold only what is open: finished rows cost nothing. What is held is looked
-/// up per subscription, by those indexes.
+/// Counts read ranges of indexes that have open rows only: finished rows cost nothing. Held rows are looked up per
+/// subscription, by those indexes.
 pub(crate) const GAUGES: &str = "/* reader.gauges */
 SELECT
     (SELECT COUNT(*) FROM unrouted_events),
@@ -40,15 +40,15 @@ SELECT
     (SELECT COUNT(*) FROM finished_jobs),
     (SELECT COUNT(*) FROM pending_dead_letters)";
 
-/// The earliest saga of each subscription is one look.
+/// The earliest saga of each subscription is one lookup.
 pub(crate) const OLDEST_DUE: &str = "/* reader.oldest_due */
 SELECT UTC_TIMESTAMP(6),
        MIN((SELECT MIN(w.next_attempt_at) FROM webhook_delivery_sagas w FORCE INDEX (idx_saga_waiting)
             WHERE w.waiting_subscription_id = sub.id))
 FROM subscriptions sub WHERE sub.deliverable";
 
-/// One tenant's: what waits, from its own subscriptions, counted up to twice [`TenantGauges::MOST`] in all; and open jobs,
-/// of which there are never more than the workers can do, with those of paused subscriptions.
+/// One tenant's waiting sagas, by its subscriptions, counted up to twice [`TenantGauges::MOST`]; and open jobs, of which there
+/// are never more than the workers have slots for, apart from those of paused subscriptions.
 pub(crate) const TENANT_WAITING: &str = "/* reader.tenant_waiting */
 SELECT CAST(COALESCE(SUM(w.status = 'Pending'), 0) AS SIGNED),
        CAST(COALESCE(SUM(w.status = 'PendingRetry'), 0) AS SIGNED),
@@ -132,7 +132,7 @@ pub(super) async fn tenant_gauges(mut connection: Conn, tenant: &str) -> DbResul
     })
 }
 
-/// The time, and for how long the oldest saga that could run has been due: 0 if it is yet to come.
+/// The time, and for how long the oldest saga that could run has been due: 0 if none is due yet.
 async fn oldest_due(connection: &mut Conn, tenant: Option<&str>) -> DbResult<(Timestamp, u64)> {
     let row: Option<(SqlTime, Option<SqlTime>)> = match tenant {
         None => connection.exec_first(OLDEST_DUE, ()).await?,

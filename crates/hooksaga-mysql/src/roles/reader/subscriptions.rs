@@ -26,7 +26,7 @@ FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) 
 STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
 WHERE s.deleted_at IS NULL";
 
-/// Those with a topic; of one tenant they stand in the order of their ids.
+/// Subscriptions with a topic; those of one tenant are in the order of their ids.
 const WITH_TOPIC: &str = "(SELECT subscription_id, topic, tenant AS topic_tenant FROM subscription_topics) i
 JOIN subscriptions ON id = i.subscription_id";
 

@@ -14,7 +14,7 @@ use hooksaga_store::{CatchUp, CatchUpTurn, RedriveStatus, RedriveStep, StepLimit
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::time::Duration;
 
-/// Before a transaction is begun: an idle pass is this one statement.
+/// Runs before a transaction begins: an idle pass is this one statement.
 pub(crate) const PEEK: &str = "/* redrives.peek_catch_up */
 SELECT EXISTS (SELECT 1 FROM catch_ups FORCE INDEX (idx_catch_up_next) WHERE next_at <= UTC_TIMESTAMP(6))
     OR EXISTS (SELECT 1 FROM catch_ups FORCE INDEX (idx_catch_up_next)
@@ -25,7 +25,7 @@ SELECT id, subscription_id, since, until, after_at, after_id, UTC_TIMESTAMP(6)
 FROM catch_ups FORCE INDEX (idx_catch_up_next)
 WHERE next_at <= UTC_TIMESTAMP(6) ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED";
 
-/// One that lies further ahead than it can counts as due.
+/// A time that lies further ahead than a right clock can have put it counts as due.
 pub(crate) const NEXT_STRANDED: &str = "/* redrives.next_stranded_catch_up */
 SELECT id, subscription_id, since, until, after_at, after_id, UTC_TIMESTAMP(6)
 FROM catch_ups FORCE INDEX (idx_catch_up_next)

@@ -14,7 +14,7 @@ use hooksaga_saga::{EventId, Saga, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{EventSpan, MissedEvents, PastEvent, Recipient, RequeuedSaga, StepLimits, Trace};
 use mysql_async::{Row, Transaction, prelude::Queryable as _};
 
-/// By the index of creation times, which has the ids in order too; from where the scan is, and no more than asked for.
+/// Scans the index of creation times, in which the ids are in order too, from the current position, up to a limit.
 pub(crate) const NEXT_EVENTS: &str = concat!(
     "/* redrives.next_events */
 SELECT e.id, e.created_at, e.tenant, e.event_type, e.correlation_id,
@@ -52,7 +52,7 @@ FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id BIGINT PATH '$[0]')) 
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription)
     ON s.event_id = u.event_id AND s.subscription_id = ? AND s.generation = 0";
 
-/// Whom a scan is for.
+/// The subscription that a scan is for.
 pub(super) async fn read(
     transaction: &mut Transaction<'_>,
     id: SubscriptionId,
@@ -69,7 +69,7 @@ pub(super) async fn read(
     }))
 }
 
-/// Scans the next events of a span, and makes the sagas that are missing.
+/// Scans the next events of a span, and inserts the missing sagas.
 pub(super) async fn scan(
     transaction: &mut Transaction<'_>,
     recipient: &Recipient,

@@ -31,14 +31,14 @@ use std::time::Duration;
 const RUNNING: &str = "/* redrives.running */
 SELECT COUNT(*), CAST(COALESCE(SUM(tenant <=> ?), 0) AS SIGNED) FROM redrives WHERE status = 'running'";
 
-/// The id of no event. One start at a time, on every node of a cluster: of two that count together, both would find room
-/// for one more.
+/// The id of no event. Starts of redrives take turns by it, on every node of a cluster: if two counted the running redrives at
+/// the same time, both would find room for one more.
 const STARTS: i64 = 0;
 
 const TENANT_OF: &str = "/* redrives.tenant_of */
 SELECT tenant, active AND verified FROM subscriptions WHERE id = ? AND deleted_at IS NULL";
 
-/// Later letters are not part of it: deliveries that it sends again may fail again, and it might never end.
+/// Later letters are not part of it: deliveries that it sends again may fail again, and then it might never end.
 const START: &str = "/* redrives.start */
 INSERT INTO redrives (tenant, kind, subscription_id, event_type, final_error_code, since, until, started_by_key,
                       started_by)
@@ -52,11 +52,11 @@ const LOCK: &str =
 const CANCEL: &str = "/* redrives.cancel */
 UPDATE redrives SET status = 'cancelled', updated_at = UTC_TIMESTAMP(6) WHERE id = ? AND status = 'running'";
 
-/// Before a transaction is begun: an idle pass is this one statement.
+/// Runs before a transaction begins: an idle pass is this one statement.
 pub(crate) const PEEK: &str = "/* redrives.peek */
 SELECT EXISTS (SELECT 1 FROM redrives FORCE INDEX (idx_redrive_status) WHERE status = 'running')";
 
-/// The one that has waited longest, of those that nobody works on.
+/// The redrive that has waited longest, of those that no process works on.
 pub(crate) const NEXT: &str = "/* redrives.next */
 SELECT id, tenant, kind, subscription_id, event_type, final_error_code, since, until, after_at, after_id,
        UTC_TIMESTAMP(6)
@@ -266,8 +266,8 @@ async fn step(transaction: &mut Transaction<'_>, limits: StepLimits) -> DbResult
     Ok(Some(step))
 }
 
-/// Commits a step that succeeded. One that failed is rolled back before its error is returned, not some time after it: the
-/// row that it had locked must be the first free one when it is put off, or another one would be.
+/// Commits a step that succeeded. A failed step is rolled back before its error is returned, not some time later: its row must
+/// be the first free one when it is put off, otherwise another row would be.
 async fn ended<T>(transaction: Transaction<'_>, step: DbResult<T>) -> DbResult<T> {
     match step {
         Ok(step) => {

@@ -19,8 +19,8 @@ use hooksaga_saga::Timestamp;
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::collections::{BTreeMap, HashMap};
 
-/// The entries of many topics at once. The length is compared too: to the collation a blank at the end is nothing.
-/// A caller that asks for one row more than it can use sees whether these are all.
+/// The entries of many topics at once. The length is compared too, because the collation ignores blanks at the end.
+/// A caller that asks for one row more than it can use learns whether these are all.
 pub(crate) const OF_MANY: &str = concat!(
     "/* router.subscriptions */
 SELECT u.kind, i.subscription_id, COALESCE(s.active AND s.verified, FALSE), s.max_retry_limit,
@@ -37,7 +37,7 @@ LEFT JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = i.subscription_id
 LIMIT ?"
 );
 
-/// The entries of one topic behind a subscription.
+/// The entries of one topic after a subscription.
 pub(crate) const OF_ONE: &str = "/* router.more_subscriptions */
 SELECT i.subscription_id, COALESCE(s.active AND s.verified, FALSE), s.max_retry_limit,
        COALESCE(s.active, FALSE), s.disabled_reason IS NOT NULL, s.unverified_since
@@ -68,19 +68,20 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// It is unverified for no other reason, and its gap begins after this event.
+    /// It is active but not verified, and its gap begins after this event.
     pub(super) fn misses_early(&self, event: &QueuedEvent) -> bool {
         let later = self.unverified_since.is_some_and(|since| event.created_at < since);
         later && self.active && !self.disabled && !self.deliverable
     }
 }
 
-/// The candidates of some events: by tenant and type, in the order of their ids.
+/// The candidate subscriptions of some events: by tenant and type, in the order of their ids.
 #[derive(Default)]
 pub(super) struct Candidates(HashMap<(String, String), Vec<Candidate>>);
 
 impl Candidates {
-    /// Looks up all kinds of events that begin here. Nothing if there are more than `limit`.
+    /// Looks up the candidates of the events that no pass has begun, once per tenant and type. `None` if there are more than
+    /// `limit`.
     pub(super) async fn read(
         transaction: &mut Conn,
         events: impl Iterator<Item = &QueuedEvent>,

@@ -1,12 +1,12 @@
-//! `router_worker`: makes one saga per event and matching subscription.
+//! `router_worker`: inserts one saga per event and matching subscription.
 //!
 //! It reads the queue and its events, which never change, and then runs one transaction. The transaction first locks the
 //! queue's rows. What it reads after that includes every subscription that existed when the events were accepted, because in
-//! READ COMMITTED each statement sees what was committed when it began. While the lock is held, nobody else makes sagas of
-//! generation 0 for these events.
+//! READ COMMITTED each statement sees what was committed when it began. While the lock is held, no other transaction inserts
+//! sagas of generation 0 for these events.
 //!
-//! A pass considers a bounded number of subscriptions. The event at which that ends stays queued, with the last
-//! subscription that was considered; the next pass resumes behind it (`candidates`).
+//! A pass considers a bounded number of subscriptions. The event at which the pass ends stays queued, with the last
+//! subscription that was considered; the next pass resumes after it (`candidates`).
 
 pub(crate) mod candidates;
 
@@ -33,7 +33,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// Before a transaction is begun: an idle pass is this one statement.
+/// Runs before a transaction begins: an idle pass is this one statement.
 pub(crate) const PEEK: &str = "/* router.peek */
 SELECT e.id, e.tenant, e.event_type, e.correlation_id, UTC_TIMESTAMP(6), e.created_at
 FROM (SELECT event_id FROM unrouted_events FORCE INDEX (PRIMARY) ORDER BY event_id LIMIT ?) u
@@ -50,7 +50,7 @@ ORDER BY event_id LIMIT {limit} FOR UPDATE SKIP LOCKED"
     )
 }
 
-/// By key: no other row is locked, or waited for. `ids`: a batch of numbers.
+/// By key, so that no other row is locked or waited for. `ids`: a batch of numbers.
 pub(crate) fn lock_listed(ids: &str) -> String {
     format!(
         "/* router.lock_listed */
@@ -91,7 +91,7 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (
 ON DUPLICATE KEY UPDATE paused = unmatched_events.paused + VALUES(paused),
     disabled = unmatched_events.disabled + VALUES(disabled), unverified = unmatched_events.unverified + VALUES(unverified)";
 
-/// What the verification does not queue.
+/// Queues the missed events that the verification does not queue.
 pub(crate) const QUEUE_GAPS: &str = "/* router.queue_gaps */
 INSERT INTO catch_ups (subscription_id, since, until)
 SELECT u.subscription_id, u.since, u.until
@@ -145,7 +145,7 @@ impl RouterStore for RouterSql {
 /// Which events a pass takes.
 #[derive(Clone, Copy)]
 enum Taken<'a> {
-    /// So many, in the order of their ids.
+    /// This many events, in the order of their ids.
     Oldest(u32),
     Listed(&'a [EventId]),
 }
@@ -153,9 +153,9 @@ enum Taken<'a> {
 /// Which subscriptions it considers.
 #[derive(Clone, Copy)]
 enum Bound {
-    /// So many, one event after the other.
+    /// This many subscriptions, one event after the other.
     Together(u32),
-    /// All of each small event.
+    /// All subscriptions of each small event.
     Small(SmallLimits),
 }
 
@@ -265,7 +265,7 @@ async fn route(
     Ok(examined)
 }
 
-/// Events that were read, and the clock of the first reading.
+/// The events that were read, and the database's clock at the first read.
 #[derive(Default)]
 struct ReadEvents {
     events: HashMap<i64, QueuedEvent>,
@@ -301,8 +301,8 @@ struct Considered {
     complete: bool,
 }
 
-/// The events one after the other, until this many subscriptions have been considered. They are looked up together, as many
-/// as do not exceed that; each time they do, half as many.
+/// Takes the events one after the other, until this many subscriptions have been considered. Their candidates are looked up
+/// together; each time these are too many, for half as many events.
 async fn consider(transaction: &mut Conn, events: Vec<QueuedEvent>, limit: u32) -> DbResult<Vec<Considered>> {
     let mut left = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut considered = Vec::with_capacity(events.len());
@@ -365,7 +365,7 @@ async fn consider_small(
     Ok(considered)
 }
 
-/// A saga to be made.
+/// A saga to insert.
 struct Pair {
     event: i64,
     subscription: i64,
@@ -392,7 +392,7 @@ async fn insert(transaction: &mut Conn, new: &[Pair], now: Timestamp) -> DbResul
     Ok(made)
 }
 
-/// The sagas that there are of these pairs.
+/// The existing sagas of these pairs.
 async fn sagas(transaction: &mut Conn, pairs: &[Pair]) -> DbResult<HashMap<(i64, i64), i64>> {
     let mut found = HashMap::with_capacity(pairs.len());
     for document in Batch::of(pairs, |pair| [Field::Int(pair.event), Field::Int(pair.subscription)]) {
@@ -402,7 +402,7 @@ async fn sagas(transaction: &mut Conn, pairs: &[Pair]) -> DbResult<HashMap<(i64,
     Ok(found)
 }
 
-/// Those that could not be delivered to.
+/// The subscriptions that could not get the event.
 fn unmatched(candidates: &[Candidate]) -> Unmatched {
     let mut unmatched = Unmatched::default();
     for candidate in candidates.iter().filter(|candidate| !candidate.deliverable) {
@@ -411,7 +411,7 @@ fn unmatched(candidates: &[Candidate]) -> Unmatched {
     unmatched
 }
 
-/// Stores whom the events missed, where there is any; what a later pass finds is added.
+/// Stores how many subscriptions missed each event, if any did; a later pass adds its own.
 async fn note_unmatched(transaction: &mut Conn, considered: &[Considered]) -> DbResult<()> {
     let missed = considered.iter().map(|one| (one.event.id, unmatched(&one.candidates)));
     let missed = missed.filter(|(_, unmatched)| unmatched.total() > 0);
@@ -429,7 +429,7 @@ async fn note_unmatched(transaction: &mut Conn, considered: &[Considered]) -> Db
     Ok(())
 }
 
-/// Queues what unverified subscriptions missed of before their gap, where there is any.
+/// Queues the events that unverified subscriptions missed and that are older than their gap, if there are any.
 async fn queue_gaps(transaction: &mut Conn, considered: &[Considered]) -> DbResult<()> {
     let mut missed = MissedEarly::default();
     for Considered { event, candidates, .. } in considered {
@@ -445,7 +445,7 @@ async fn queue_gaps(transaction: &mut Conn, considered: &[Considered]) -> DbResu
     Ok(())
 }
 
-/// Takes what is complete off the queue, and notes how far the last one came.
+/// Removes the completed events from the queue, and stores the progress of the last one.
 fn leave_queue(considered: &[Considered]) -> Vec<String> {
     // In the order of their ids, as they came from the queue.
     let complete = considered.iter().filter(|considered| considered.complete).map(|one| one.event.id);

@@ -1,4 +1,4 @@
-//! A claim: the jobs that were admitted first, as many as the limits allow, with all that their attempts need.
+//! A claim: the jobs that were admitted first, as many as the limits allow, with everything that their attempts need.
 //!
 //! A read finds these jobs and the sizes of their payloads. Then one transaction leases them, reads what their attempts
 //! need, and commits, in one round trip. Other workers may have taken or locked some of them meanwhile. The claim never
@@ -28,8 +28,8 @@ use std::{
 
 /// The clock, when a lease that begins now will end (in a row without a job), and the jobs that can be claimed, before a
 /// transaction is begun: an idle pass is this one statement. What it reads of a job never changes while the job is Pending,
-/// but for its not-before and `lease_resets`. A job whose event is gone is claimed, too, and goes to nobody: else it
-/// would be in the way forever.
+/// except its not-before and `lease_resets`. A job whose event was removed is claimed, too, and never sent: otherwise it
+/// would be first in the index forever.
 pub(crate) fn peek(lease: Duration, limits: &ClaimLimits) -> String {
     format!(
         "/* worker.peek */
@@ -55,7 +55,7 @@ fn skipped(skip: &[SubscriptionId]) -> String {
     }
 }
 
-/// Reads the index of Pending jobs in its own order, beyond the NULLs of all others; parked jobs stand at its end.
+/// Reads the index of Pending jobs in its own order, after the NULLs of all other jobs; parked jobs are at its end.
 pub(crate) fn pick(now: SqlTime, limits: &ClaimLimits) -> String {
     format!(
         "/* worker.pick */
@@ -67,7 +67,7 @@ WHERE pending_until <= {now}{skipped} ORDER BY pending_until, id LIMIT {jobs} FO
     )
 }
 
-/// Picked jobs that the look did not see, with the sizes of their payloads.
+/// Picked jobs that the first read did not return, with the sizes of their payloads.
 pub(crate) const JOBS: &str = "/* worker.jobs */
 SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, s.attempt_count, s.event_id, COALESCE(e.payload_bytes, 0),
        j.lease_until
@@ -89,7 +89,7 @@ WHERE j.status = 'Pending' AND j.lease_until <= {now} FOR UPDATE NOWAIT",
     )
 }
 
-/// None but this transaction can have changed the locked jobs.
+/// Only this transaction can have changed the locked jobs.
 pub(crate) fn lease(ids: &str, until: SqlTime, token: LeaseToken, now: SqlTime) -> String {
     format!(
         "/* worker.lease */
@@ -103,7 +103,7 @@ WHERE j.status = 'Pending' AND j.lease_until <= {now}",
     )
 }
 
-/// Each event once, however many subscriptions it goes to.
+/// Each event once, for however many subscriptions.
 pub(crate) fn events_statement(ids: &str) -> String {
     format!(
         "/* worker.events */
@@ -132,13 +132,13 @@ ORDER BY s.id, k.id DESC"
 /// How the jobs of a claim are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Those that the look saw, locked and leased together ([`BatchedTransaction`]).
+    /// The jobs of the first read, locked and leased together ([`BatchedTransaction`]).
     Seen,
-    /// Whatever nobody holds: locked first, then leased. (The look's are left to whoever holds them.)
+    /// Jobs that no other worker has locked: they are locked first, then leased. (Locked jobs are left to those workers.)
     Picked,
 }
 
-/// What was claimed, and whether others had some of what the look saw.
+/// The claimed jobs, and whether other workers had some of those that the first read returned.
 pub(super) struct Claimed {
     pub(super) batch: ClaimedBatch,
     pub(super) contended: bool,
@@ -159,7 +159,7 @@ pub(super) async fn claim(
     }
 }
 
-/// What can be claimed, in the order of admission, before anything is locked.
+/// The jobs that can be claimed, in the order of admission, before anything is locked.
 struct Claimable {
     now: SqlTime,
     until: SqlTime,
@@ -199,7 +199,8 @@ impl NewLease {
     }
 }
 
-/// A whole transaction in one go. The server reads everything before it commits: what it cannot read is not claimed.
+/// A whole transaction in one round trip. The server reads everything before it commits: jobs that cannot be read are not
+/// claimed.
 async fn take_seen(
     connection: Conn,
     seen: Vec<Picked>,
@@ -239,7 +240,7 @@ async fn take_seen(
     Ok(Claimed { batch, contended })
 }
 
-/// Locks jobs first, and leases them when their payloads' sizes are known. All is read before the commit.
+/// Locks jobs first, and leases them when the sizes of their payloads are known. Everything is read before the commit.
 async fn pick_and_take(
     connection: Conn,
     seen: Vec<Picked>,
@@ -319,7 +320,7 @@ struct Picked {
     payload_bytes: u64,
 }
 
-/// Of a row of [`peek`] or [`JOBS`].
+/// From a row of [`peek`] or [`JOBS`].
 fn read_job(mut row: Row) -> DbResult<Picked> {
     let row = &mut row;
     Ok(Picked {
@@ -416,7 +417,7 @@ fn read_targets(read: Vec<Row>) -> DbResult<HashMap<SubscriptionId, Arc<Target>>
     Ok(targets.into_iter().map(|(id, target)| (id, Arc::new(target))).collect())
 }
 
-/// Of a row of [`targets_statement`].
+/// From a row of [`targets_statement`].
 fn headers(row: &mut Row) -> DbResult<Option<SealedSecret>> {
     let (key_id, sealed): (Option<String>, Option<Vec<u8>>) = (take(row, 7)?, take(row, 8)?);
     Ok(key_id.zip(sealed).map(|(key_id, sealed)| SealedSecret { key_id, sealed }))

@@ -1,4 +1,4 @@
-//! Jobs that are given back: for a while, or until their subscription is active and verified again.
+//! Jobs that are handed back: for a while, or until their subscription is active and verified again.
 
 use super::held;
 use crate::{
@@ -19,7 +19,7 @@ use std::{
 
 const CLOCK: &str = "/* worker.clock */ SELECT UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND";
 
-/// Fenced by token; driven by the given ids.
+/// Guarded by the token; reads the given ids only.
 pub(crate) const GIVE_BACK: &str = "/* worker.give_back */
 UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]', token BIGINT PATH '$[1]', until DATETIME(6) PATH '$[2]')) AS t) u
@@ -34,7 +34,7 @@ FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) 
 STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
 WHERE s.deliverable";
 
-/// The next parked jobs by their ids, and whether each can go on. No lock: the write below has its own guard.
+/// The next parked jobs by their ids, and whether each can continue. No lock: the write below has its own guard.
 pub(crate) const PARKED: &str = "/* worker.parked */
 SELECT p.id, COALESCE(s.deliverable, FALSE)
 FROM (SELECT id, subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
@@ -42,7 +42,7 @@ FROM (SELECT id, subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job
 LEFT JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = p.subscription_id
 ORDER BY p.id";
 
-/// Only what is still parked.
+/// Only jobs that are still parked.
 pub(crate) const UNPARK: &str = "/* worker.unpark */
 UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
@@ -66,7 +66,7 @@ pub(super) async fn hand_back(
     Ok(given.into_iter().map(|(lease, _)| lease.job_id).collect())
 }
 
-/// A subscription that resumes after it was read here is noticed by whoever unparks next.
+/// If a subscription is resumed after it was read here, the next unparking notices that.
 pub(super) async fn park(connection: Conn, leases: &[LeaseRef]) -> DbResult<Vec<JobId>> {
     let (mut transaction, held) = held(connection, leases).await?;
     if held.is_empty() {
@@ -109,7 +109,7 @@ pub(super) struct Unparked {
     pub(super) resume_after: Option<i64>,
 }
 
-/// Looks at up to `limit` parked jobs behind `after`. One statement writes, so there is no transaction around it.
+/// Reads up to `limit` parked jobs after `after`. Only one statement writes, so there is no transaction around it.
 pub(super) async fn unpark(mut connection: Conn, after: i64, limit: u32) -> DbResult<Unparked> {
     let end = SqlTime(Timestamp::MAX);
     let parked: Vec<(i64, bool)> = connection.exec(PARKED, (end, after, limit)).await?;

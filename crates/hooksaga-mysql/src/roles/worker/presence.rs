@@ -9,7 +9,7 @@ INSERT INTO workers (id, slots, version, started_at, seen_at)
 VALUES (?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))
 ON DUPLICATE KEY UPDATE slots = VALUES(slots), version = VALUES(version), seen_at = VALUES(seen_at)";
 
-/// Looked up before anything is removed: a DELETE by time would wait for every row that somebody is writing.
+/// Looks rows up before it removes any: a DELETE by time would wait for every row that another process is writing.
 const GONE: &str =
     "/* worker.gone */ SELECT id FROM workers WHERE seen_at < UTC_TIMESTAMP(6) - INTERVAL 1 HOUR LIMIT 1000";
 

@@ -12,7 +12,7 @@ use hooksaga_saga::{JobId, Outcome};
 use hooksaga_store::{JobReport, LeaseRef};
 use mysql_async::{Conn, prelude::Queryable as _};
 
-/// Fenced by token; driven by the given ids.
+/// Guarded by the token; reads the given ids only.
 pub(crate) const REPORT: &str = "/* worker.report */
 UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]', token BIGINT PATH '$[1]', failed INT PATH '$[2]', response_status INT PATH '$[3]',
@@ -27,8 +27,8 @@ SET j.status = IF(u.failed = 1, 'Failed', 'Completed'), j.response_status = u.re
     j.updated_at = UTC_TIMESTAMP(6)
 WHERE j.status = 'Leased' AND j.lease_token = u.token";
 
-/// A job finishes once, so its id can be in the queue only once; were it there already, that is no reason to lose the
-/// others' results. IGNORE can hide nothing else: the table has its key and no more.
+/// A job finishes once, so its id can be in the queue only once. If it were there already, the results of the others must not
+/// be lost. IGNORE can hide no other error: the table has only its key.
 const QUEUE: &str = "/* worker.queue */ INSERT IGNORE INTO finished_jobs (job_id) VALUES ";
 
 /// Only the jobs that changed are queued for the orchestrator, in the same commit.
