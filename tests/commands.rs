@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use hooksaga_testkit::https::certify;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use std::process::Output;
 
 /// An embedded server, and the environment of a person who talks to it.
@@ -246,6 +247,11 @@ async fn a_failing_delivery_can_be_followed_to_its_requeue() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_are_paged_for_people_and_scripts() {
     let (person, server) = installed().await;
+    for (kind, none) in [("events", "no events yet: "), ("deliveries", "no deliveries yet\n")] {
+        assert!(ok(&person, &[kind, "list"]).await.starts_with(none), "{kind}");
+        let filtered = ok(&person, &[kind, "list", "--type", "t"]).await;
+        assert_eq!(filtered, format!("no such {kind}\n"));
+    }
     for number in 0..7 {
         server.api().event("t", &json!(number)).await;
     }
@@ -401,9 +407,25 @@ async fn commands_reach_a_server_over_tls_and_say_why_they_do_not() {
     let person = at(&server).with("HOOKSAGA_URL", &format!("https://localhost:{port}"));
     let untrusted = fails(&person, &["stats"]).await;
     assert!(untrusted.contains("TLS failed") && untrusted.contains("SSL_CERT_FILE"), "{untrusted}");
+    let plain =
+        fails(&at(&server).with("HOOKSAGA_URL", &format!("http://localhost:{port}")), &["stats"]).await;
+    assert!(plain.contains("no HTTP") && plain.contains("https://"), "{plain}");
     let file = installation.folder.path().join("cert.pem");
     let person = person.with("SSL_CERT_FILE", file.to_str().unwrap());
     assert!(ok(&person, &["stats"]).await.contains("Open deliveries"));
+    assert_eq!(server.terminate().await, Some(0));
+
+    // What `openssl req -x509` makes is the certificate of an authority.
+    let mut authority = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    std::fs::write(&file, authority.self_signed(&key).unwrap().pem()).unwrap();
+    std::fs::write(installation.folder.path().join("key.pem"), key.serialize_pem()).unwrap();
+    let server = installation.serve().await;
+    let port = server.address().rsplit(':').next().unwrap();
+    let person = person.with("HOOKSAGA_URL", &format!("https://localhost:{port}"));
+    let refused = fails(&person, &["stats"]).await;
+    assert!(refused.contains("CA:FALSE"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -134,6 +134,17 @@ fn the_commands_of_the_charts_readme_render_it() {
     }
 }
 
+/// systemd gives up after five starts in ten seconds, unless it is told otherwise.
+#[test]
+fn the_unit_is_started_until_its_database_is_there() {
+    let unit = text("deploy/systemd/hooksaga.service");
+    let (head, service) = unit.split_once("\n[Service]\n").expect("both sections");
+    assert!(head.lines().any(|line| line == "StartLimitIntervalSec=0"), "{head}");
+    for setting in ["Restart=on-failure", "RestartSec=2s"] {
+        assert!(service.lines().any(|line| line == setting), "{setting} in {service}");
+    }
+}
+
 #[test]
 fn settings_that_files_in_deploy_name_exist() {
     let documented = text("docs/CONFIGURATION.md");

@@ -61,6 +61,27 @@ fn every_error_code_is_explained() {
     assert!(missing.is_empty(), "docs/API.md lacks {missing:?}");
 }
 
+/// What operators search for in the log.
+#[test]
+fn the_messages_that_operators_are_told_of_exist() {
+    let page = text("docs/OPERATIONS.md");
+    let (_, table) = page.split_once("\n| message | when |\n").unwrap();
+    let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
+    let code: String = ["hooksaga", "hooksaga-pipeline"]
+        .map(|name| sources(&project(&format!("crates/{name}/src"))))
+        .concat();
+    let mut number = 0;
+    for message in rows.flat_map(|row| row.split('`').skip(1).step_by(2)) {
+        // The counts, and the name of a field.
+        if message.starts_with('(') || message == "error_code" {
+            continue;
+        }
+        assert!(code.contains(&format!("\"{message}")), "nobody says {message:?}");
+        number += 1;
+    }
+    assert!(number > 12, "{number}");
+}
+
 /// The tests' text.
 fn sources(folder: &Path) -> String {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());

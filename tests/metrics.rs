@@ -82,5 +82,7 @@ async fn a_container_can_ask_whether_its_server_is_ready() {
     assert_eq!(server.terminate().await, Some(0));
     let gone = run(&installation, &ask).await;
     assert_eq!(gone.status.code(), Some(1), "{gone:?}");
-    assert_eq!(String::from_utf8_lossy(&gone.stderr).lines().count(), 1, "{gone:?}");
+    let said = String::from_utf8_lossy(&gone.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("configuration") && !said.contains("HOOKSAGA_URL"), "what it does not use: {said}");
 }

@@ -87,6 +87,44 @@ async fn an_embedded_installation_is_probed_backed_up_and_restored_as_the_pages_
     assert!(api.event("t", &json!("new")).await > lost + 1_000_000_000);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_is_followed_in_the_log_as_the_page_for_operators_says() {
+    let installation = Installation::sqlite();
+    let receiver = Receiver::start().await;
+    let server = installation.serve().await;
+    let api = server.api();
+    api.verified_subscription("t", &receiver.url("/in")).await;
+    receiver.answer("/in", [Behaviour::Status(503), Behaviour::Status(200)]);
+    let followed = json!({"event_type": "t", "payload": 1});
+    let headers = [("content-type", "application/json"), ("x-correlation-id", "order-17")];
+    let event = api.send("POST", "/v1/events", &headers, followed.to_string().as_bytes()).await.expect(201);
+    api.event("t", &json!("another one")).await;
+    api.delivery_with_status(event["id"].as_i64().unwrap(), "Completed").await;
+    eventually("the log says so", || async { (server.said("delivered").len() == 2).then_some(()) }).await;
+
+    // systemd's own lines are among them.
+    let log: String = server.log().iter().map(|record| format!("{record}\n")).collect();
+    fs::write(installation.folder.path().join("journal"), format!("Started hooksaga.service.\n{log}"))
+        .unwrap();
+    let command = example("docs/OPERATIONS.md", "follow-in-the-log");
+    let script = format!("journalctl() {{ cat journal; }}\n{command}");
+    let printed = run_script(&installation, &[], &script).await;
+    let said: Vec<String> = printed
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .map(|line| line["message"].as_str().unwrap().to_owned())
+        .collect();
+    let steps =
+        ["event accepted", "routed", "attempt failed", "waits for a retry", "attempt succeeded", "delivered"];
+    for step in steps {
+        assert_eq!(said.iter().filter(|message| *message == step).count(), 1, "{step} in {said:?}");
+    }
+    assert!(
+        said.iter().all(|message| text("docs/OPERATIONS.md").contains(&format!("`{message}`"))),
+        "{said:?}"
+    );
+}
+
 #[tokio::test]
 async fn archives_are_looked_into_as_the_page_for_operators_says() {
     let installation = Installation::sqlite();

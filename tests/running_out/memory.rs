@@ -20,6 +20,18 @@ const MOST_MIB: u64 = 256;
 /// Posts at a time.
 const CLIENTS: usize = 8;
 
+/// That bound depends on it, however the program was built.
+#[tokio::test]
+async fn the_allocator_gives_large_memory_back_at_once() {
+    // jemalloc prints its configuration. Where it stands in the place of the C library's malloc the variable has no prefix.
+    let installation = Installation::sqlite()
+        .with("_RJEM_MALLOC_CONF", "confirm_conf:true")
+        .with("MALLOC_CONF", "confirm_conf:true");
+    let printed = run(&installation, &["--version"]).await.stderr;
+    let printed = String::from_utf8_lossy(&printed);
+    assert!(printed.contains("Set conf value: oversize_threshold:524288"), "{printed}");
+}
+
 /// An endpoint that takes one payload of a MiB every 300 ms on each connection, once it is open.
 struct Gate {
     endpoint: Endpoint,

@@ -87,6 +87,11 @@ fn log_failed(result: &AppliedResult) {
         Outcome::Failed(code) => code.as_str(),
         Outcome::Delivered => "",
     };
+    // That the attempt failed is the worker's line.
+    let what = match result.status {
+        SagaStatus::DeadLettered => "given up",
+        _ => "waits for a retry",
+    };
     tracing::warn!(
         target: DELIVERY_LOG_TARGET,
         stage = NAME,
@@ -97,6 +102,6 @@ fn log_failed(result: &AppliedResult) {
         job_id = result.job_id.0,
         attempt_count = result.attempt_count,
         error_code,
-        "attempt failed"
+        "{what}"
     );
 }

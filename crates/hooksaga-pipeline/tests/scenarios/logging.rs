@@ -118,6 +118,8 @@ async fn every_stage_logs_what_happened_to_which_delivery() {
         assert_eq!(fields["saga_id"].is_i64(), stage != "ingest", "{line}");
         let has_job = ["schedule", "worker", "apply", "cleaner"].contains(&stage);
         assert_eq!(fields["job_id"].is_i64(), has_job, "{line}");
+        let failed = stage == "worker" && fields["delivery_status"] == "Failed";
+        assert_eq!(fields["message"] == "attempt failed", failed, "one line for each: {line}");
         for (name, value) in fields.as_object().unwrap() {
             let is_text = [
                 "message",

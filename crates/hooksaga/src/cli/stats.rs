@@ -7,6 +7,7 @@ use crate::{
 };
 use clap::Args;
 use hooksaga_saga::Tenant;
+use std::collections::BTreeMap;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,6 +17,11 @@ Examples:
 
 /// Of counts that are older their age is told.
 const RECENT_SECONDS: u64 = 5;
+
+/// As a delivery goes through them.
+const STATUSES: [&str; 3] = ["Pending", "InProgress", "PendingRetry"];
+const QUEUES: [&str; 5] =
+    ["unrouted_events", "pending_jobs", "leased_jobs", "finished_jobs", "pending_dead_letters"];
 
 /// How many subscriptions are shown.
 const MOST_SUBSCRIPTIONS: usize = 20;
@@ -41,8 +47,7 @@ impl Stats {
 
 fn print(stats: &Reply) {
     output::line("Open deliveries");
-    let open = stats.open_deliveries.iter().map(|(status, count)| (status.as_str(), count.into()));
-    let mut open: Vec<(&str, Cell)> = open.collect();
+    let mut open = in_order(&stats.open_deliveries, &STATUSES);
     open.push(("held back: paused or unverified", stats.held.into()));
     open.push(("oldest due for", format!("{:.1} s", stats.oldest_due_age_seconds).into()));
     print_facts(open);
@@ -52,7 +57,7 @@ fn print(stats: &Reply) {
 
     if let Some(depths) = &stats.queue_depths {
         output::line("\nQueues between the stages");
-        print_facts(depths.iter().map(|(queue, depth)| (queue.as_str(), depth.into())).collect());
+        print_facts(in_order(depths, &QUEUES));
     }
 
     output::line("\nEnded");
@@ -76,6 +81,14 @@ fn print(stats: &Reply) {
             output::line(format!("and {} more: see --json", hidden));
         }
     }
+}
+
+/// The counts in this order; what a newer server counts, too, comes last.
+fn in_order<'a>(counts: &'a BTreeMap<String, u64>, order: &[&str]) -> Vec<(&'a str, Cell)> {
+    let place = |name: &str| order.iter().position(|known| *known == name).unwrap_or(order.len());
+    let mut counts: Vec<_> = counts.iter().collect();
+    counts.sort_by_key(|(name, _)| place(name));
+    counts.into_iter().map(|(name, count)| (name.as_str(), count.into())).collect()
 }
 
 fn print_facts(facts: Vec<(&str, Cell)>) {
@@ -105,6 +118,17 @@ fn since(stats: &Reply, minutes: u64) -> EndedCounts {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn counts_stand_in_the_order_of_the_pipeline() {
+        let counts = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 1)).collect();
+        let shown = |counts: &BTreeMap<String, u64>, order: &[&str]| {
+            in_order(counts, order).iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&counts(&STATUSES), &STATUSES), STATUSES);
+        let newer = counts(&["a_new_queue", "unrouted_events", "finished_jobs"]);
+        assert_eq!(shown(&newer, &QUEUES), ["unrouted_events", "finished_jobs", "a_new_queue"]);
+    }
 
     #[test]
     fn minutes_are_summed_by_the_servers_clock() {

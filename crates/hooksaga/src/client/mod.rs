@@ -33,6 +33,8 @@ pub(crate) struct Client {
     url: String,
     api_key: String,
     transport: Transport,
+    /// What to do when nobody responds.
+    advice: &'static str,
 }
 
 /// A response of the server, of any status.
@@ -91,13 +93,20 @@ impl Client {
                 "the API key is empty or has characters that no key has: check HOOKSAGA_API_KEY",
             ));
         }
-        Ok(Self { url: address(url)?, api_key, transport: Transport::from_environment()? })
+        let advice = "start it with `hooksaga serve`, or set HOOKSAGA_URL";
+        Ok(Self { url: address(url)?, api_key, transport: Transport::from_environment()?, advice })
     }
 
     /// A client for the probes of this machine's own server: it has no key to send, and verifies no certificate, which
     /// is for the name that others reach the server by.
     pub(crate) fn for_probes(url: &str) -> CliResult<Self> {
-        Ok(Self { url: address(url)?, api_key: "none".to_owned(), transport: Transport::unverified() })
+        let advice = "start it with `hooksaga serve`, or ask with the configuration that it has";
+        Ok(Self {
+            url: address(url)?,
+            api_key: "none".to_owned(),
+            transport: Transport::unverified(),
+            advice,
+        })
     }
 
     /// The client of the server that flags and environment name.
@@ -128,10 +137,7 @@ impl Client {
     async fn request(&self, method: &Method, path: &str, body: Bytes) -> CliResult<Reply> {
         let answer = self.transport.send(self.build(method, path, body), BOUNDS).await;
         answer.map(Reply).map_err(|Unanswered(cause)| {
-            CliError::new(format!(
-                "cannot reach {}: {cause}; start it with `hooksaga serve`, or set HOOKSAGA_URL",
-                self.url
-            ))
+            CliError::new(format!("cannot reach {}: {cause}; {}", self.url, self.advice))
         })
     }
 

@@ -168,12 +168,20 @@ fn add_roots(roots: &mut RootCertStore, file: &Path) -> CliResult {
 
 /// Whether the connection ended before a response began.
 fn is_closed(error: &legacy::Error) -> bool {
-    let hyper = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
-    hyper.is_some_and(|error| error.is_incomplete_message() || error.is_canceled())
+    of_http(error).is_some_and(|error| error.is_incomplete_message() || error.is_canceled())
+}
+
+fn of_http(error: &legacy::Error) -> Option<&hyper::Error> {
+    error.source().and_then(|source| source.downcast_ref())
 }
 
 fn in_words(error: &legacy::Error) -> String {
     if let Some(tls) = tls_failure(error) {
+        if is_of_an_authority(tls) {
+            return "TLS failed: its certificate is that of an authority, which no server may have as its own: make it one \
+                    with basicConstraints=CA:FALSE"
+                .to_owned();
+        }
         return format!(
             "TLS failed: {tls} (if its certificate is from an authority of your own, name that authority's file in \
              SSL_CERT_FILE)"
@@ -182,7 +190,16 @@ fn in_words(error: &legacy::Error) -> String {
     if error.is_connect() && deepest_io(error).is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
         return format!("it did not accept a connection within {} s", CONNECT_TIMEOUT.as_secs());
     }
+    if of_http(error).is_some_and(hyper::Error::is_parse) {
+        return "what responds there is no HTTP (if the server has a certificate, its address begins with https://)"
+            .to_owned();
+    }
     deepest(error)
+}
+
+/// What `openssl req -x509` makes unless it is told otherwise. rustls has no name of its own for it.
+fn is_of_an_authority(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::InvalidCertificate(_)) && error.to_string().contains("CaUsedAsEndEntity")
 }
 
 /// The cause at the bottom of an error: the part that says something.

@@ -3,8 +3,8 @@
 mod requeue;
 
 use super::remote::{
-    self, ApiDeadLetter, ApiPayload, One, PageArgs, Period, QueryString, Remote, advice, event_type, explain,
-    id, tenant, visible,
+    self, ApiDeadLetter, ApiPayload, Empty, One, PageArgs, Period, QueryString, Remote, advice, event_type,
+    explain, id, tenant, visible,
 };
 use crate::{
     error::CliResult,
@@ -83,7 +83,7 @@ impl ListArgs {
         let query = self.filter.period.add_to(query);
         let now = Now::local();
         let titles = ["ID", "DELIVERY", "EVENT", "TYPE", "SUBSCRIPTION", "ERROR", "CREATED", "REQUEUED AS"];
-        let empty = "no such dead letters";
+        let empty = Empty { matching: "no such dead letters", at_all: "no dead letters" };
         remote::list(&self.remote, query, &self.page, &titles, empty, |letter: ApiDeadLetter| {
             vec![
                 letter.id.into(),

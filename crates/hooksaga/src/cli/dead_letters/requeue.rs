@@ -7,7 +7,7 @@ use crate::{
     error::{CliError, CliResult},
     output::{self, ProgressBar},
 };
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::{Map, Value, json};
 
 /// What is named by the options of [`FilterArgs`].
@@ -24,10 +24,10 @@ Examples:
 
 Each becomes a new delivery; requeueing it again changes nothing. Those of subscriptions that are not active and verified
 are skipped.")]
+#[command(group = ArgGroup::new("which").required(true).multiple(true).arg("id").args(FILTERS).arg("all"))]
 pub(super) struct RequeueArgs {
     /// The id that `dead-letters list` shows
-    #[arg(value_name = "ID", value_parser = id, conflicts_with_all = FILTERS,
-        required_unless_present_any = FILTERS.iter().chain(&["all"]))]
+    #[arg(value_name = "ID", value_parser = id, conflicts_with_all = FILTERS)]
     id: Option<i64>,
 
     #[command(flatten)]
@@ -165,6 +165,10 @@ mod tests {
         assert!(parse(&["5", "--since", "1d"]).is_none() && parse(&["5", "--dry-run"]).is_none());
         assert!(parse(&["5", "--all"]).is_none());
         assert_eq!(parse(&["5"]).and_then(|requeue| requeue.id), Some(5));
+        let said = CommandLine::try_parse_from(["requeue"]).err().expect("refused").to_string();
+        for choice in ["<ID|", "--subscription <ID>", "--since <TIME>", "--all"] {
+            assert!(said.contains(choice), "{choice} in {said}");
+        }
         let filtered = parse(&["--subscription", "3", "--error", "HTTP_503", "--dry-run"]).expect("valid");
         assert_eq!(
             filtered.body(1000),

@@ -4,7 +4,7 @@ pub(super) mod live;
 mod resend;
 mod show;
 
-use super::remote::{self, ApiDelivery, CommonListArgs, OfEvents, One, QueryString, event_id, id};
+use super::remote::{self, ApiDelivery, CommonListArgs, Empty, OfEvents, One, QueryString, event_id, id};
 use crate::{
     error::CliResult,
     output::{Cell, Now},
@@ -65,7 +65,7 @@ impl ListArgs {
         let query = self.status.into_iter().fold(query, |query, status| query.with("status", Some(status)));
         let now = Now::local();
         let query = self.of.add_to(query);
-        let empty = "no such deliveries";
+        let empty = Empty { matching: "no such deliveries", at_all: "no deliveries yet" };
         self.list.show(query, &TITLES, empty, |one| row(&one, now)).await
     }
 }

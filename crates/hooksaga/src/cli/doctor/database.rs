@@ -180,7 +180,8 @@ async fn work(config: &Config, deadline: Instant) -> (Vec<Finding>, Vec<LivingWo
     });
     match asked.await {
         Ok((workers, gauges)) => {
-            let mut findings = judge_workers(&workers);
+            let is_embedded = matches!(config.database.backend, BackendUrl::Sqlite(_));
+            let mut findings = judge_workers(&workers, is_embedded);
             findings.push(judge_gauges(&gauges));
             (findings, workers)
         }
@@ -192,13 +193,17 @@ async fn work(config: &Config, deadline: Instant) -> (Vec<Finding>, Vec<LivingWo
     }
 }
 
-fn judge_workers(workers: &[LivingWorker]) -> Vec<Finding> {
+fn judge_workers(workers: &[LivingWorker], is_embedded: bool) -> Vec<Finding> {
     const CHECK: &str = "workers";
     if workers.is_empty() {
         return vec![Finding::warning(
             CHECK,
             "none is alive: events are not delivered",
-            "start `hooksaga serve`, or one with `--only worker`",
+            if is_embedded {
+                "start `hooksaga serve`"
+            } else {
+                "start `hooksaga serve`, or one with `--only worker`"
+            },
         )];
     }
     let slots: u64 = workers.iter().map(|worker| u64::from(worker.slots)).sum();
@@ -279,10 +284,14 @@ mod tests {
             started_at: Time::from_micros(0),
             seen_at: Time::from_micros(0),
         };
-        assert_eq!(judge_workers(&[])[0].verdict, Verdict::Warning);
-        let one = judge_workers(&[worker("1.0.0"), worker("1.0.0")]);
+        for (is_embedded, parts) in [(true, false), (false, true)] {
+            let none = judge_workers(&[], is_embedded).remove(0);
+            let advice = none.advice.unwrap_or_default();
+            assert_eq!((none.verdict, advice.contains("--only")), (Verdict::Warning, parts), "{advice}");
+        }
+        let one = judge_workers(&[worker("1.0.0"), worker("1.0.0")], false);
         assert!(one.len() == 1 && one[0].found.contains("1024 slots"), "{one:?}");
-        let mixed = judge_workers(&[worker("1.0.0"), worker("1.1.0")]);
+        let mixed = judge_workers(&[worker("1.0.0"), worker("1.1.0")], false);
         assert!(mixed[1].verdict == Verdict::Warning && mixed[1].found.contains("1.0.0, 1.1.0"), "{mixed:?}");
     }
 

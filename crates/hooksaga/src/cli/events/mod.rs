@@ -3,7 +3,8 @@
 use super::{
     deliveries,
     remote::{
-        self, ApiEvent, ApiPayload, ApiRouting, CommonListArgs, OfEvents, QueryString, Remote, event_id,
+        self, ApiEvent, ApiPayload, ApiRouting, CommonListArgs, Empty, OfEvents, QueryString, Remote,
+        event_id,
     },
 };
 use crate::{
@@ -54,7 +55,10 @@ impl ListArgs {
     async fn run(self) -> CliResult {
         let now = Now::local();
         let titles = ["ID", "TENANT", "TYPE", "EXTERNAL ID", "CORRELATION ID", "CREATED"];
-        let empty = "no such events: send one with `hooksaga send TYPE PAYLOAD`";
+        let empty = Empty {
+            matching: "no such events",
+            at_all: "no events yet: send one with `hooksaga send TYPE PAYLOAD`",
+        };
         let row = |event: ApiEvent| {
             vec![
                 event.id.into(),

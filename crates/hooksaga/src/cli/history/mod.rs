@@ -112,11 +112,10 @@ impl HistoryCommand {
 }
 
 fn list(json: bool, files: &[PathBuf]) -> CliResult {
-    if !json {
-        output::line(show::TITLES);
-    }
+    let mut rows = show::Rows::new(|line: &str| output::try_line(line));
     let found =
-        read_all(files, |_, _, line, head| if json { show::head_json(head) } else { show::row(line, head) });
+        read_all(files, |_, _, line, head| if json { show::head_json(head) } else { rows.add(line, head) });
+    rows.end();
     found.end("the files hold no events")
 }
 
@@ -136,7 +135,7 @@ impl Search {
             shown += 1;
             Ok(goes_on)
         });
-        if shown == 0 {
+        if shown == 0 && found.events > 0 {
             output::note(format!("none of {} matches", output::count(found.events, "archived event")));
         }
         found.end("the files hold no events")

@@ -11,22 +11,63 @@ use std::{
     io::{self, IsTerminal as _},
 };
 
-/// The columns of a list. Their widths are fixed: a list has no end that could be waited for.
-pub(super) const TITLES: &str = "ID         CREATED                      TENANT            TYPE                      EXTERNAL ID               DELIVERIES";
+const TITLES: [&str; 6] = ["ID", "CREATED", "TENANT", "TYPE", "EXTERNAL ID", "DELIVERIES"];
 
-/// One line of a list; false when nobody reads it any more.
-pub(super) fn row(line: &str, event: &RecordedEvent) -> CliResult<bool> {
-    let outline: Outline = parsed(line)?;
-    let text = format!(
-        "{:<10} {:<28} {:<17} {:<25} {:<25} {}",
-        event.id,
-        event.created_at,
-        event.tenant,
-        event.event_type,
-        event.external_id.as_deref().unwrap_or("-"),
-        outline.text()
-    );
-    Ok(output::try_line(clean_line(&text)))
+/// So many rows are waited for: a list has no end that could be.
+const MEASURED: usize = 500;
+
+/// A list of events, a line each. The columns are as wide as its first rows need; a later row that needs more widens them for
+/// the rest.
+pub(super) struct Rows<W> {
+    /// Prints a line; false when nobody reads it any more.
+    print: W,
+    waiting: Vec<[String; 6]>,
+    widths: [usize; 6],
+    measured: bool,
+}
+
+impl<W: FnMut(&str) -> bool> Rows<W> {
+    pub(super) fn new(print: W) -> Self {
+        let widths = TITLES.map(str::len);
+        Self { print, waiting: Vec::new(), widths, measured: false }
+    }
+
+    /// One event; false when nobody reads it any more.
+    pub(super) fn add(&mut self, line: &str, event: &RecordedEvent) -> CliResult<bool> {
+        let outline: Outline = parsed(line)?;
+        let row = [
+            event.id.to_string(),
+            event.created_at.clone(),
+            event.tenant.clone(),
+            event.event_type.clone(),
+            event.external_id.clone().unwrap_or_else(|| "-".to_owned()),
+            outline.text(),
+        ];
+        let row = row.map(|cell| clean_line(&cell));
+        for (width, cell) in self.widths.iter_mut().zip(&row) {
+            *width = (*width).max(cell.chars().count());
+        }
+        if self.measured {
+            return Ok(self.print(&row));
+        }
+        self.waiting.push(row);
+        Ok(self.waiting.len() < MEASURED || self.end())
+    }
+
+    /// Prints what has waited.
+    pub(super) fn end(&mut self) -> bool {
+        let waiting = std::mem::take(&mut self.waiting);
+        if waiting.is_empty() {
+            return true;
+        }
+        self.measured = true;
+        self.print(&TITLES.map(str::to_owned)) && waiting.iter().all(|row| self.print(row))
+    }
+
+    fn print(&mut self, row: &[String; 6]) -> bool {
+        let cells = row.iter().zip(self.widths).map(|(cell, width)| format!("{cell:<width$}"));
+        (self.print)(cells.collect::<Vec<_>>().join("  ").trim_end())
+    }
 }
 
 /// The same for scripts.
@@ -155,6 +196,51 @@ fn parsed<'a, T: serde::Deserialize<'a>>(line: &'a str) -> CliResult<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_line_up_and_a_wider_one_widens_the_rest() {
+        let mut lines = Vec::new();
+        let mut rows = Rows::new(|line: &str| {
+            lines.push(line.to_owned());
+            true
+        });
+        let event = |id: i64, event_type: &str| RecordedEvent {
+            id,
+            tenant: "acme".to_owned(),
+            event_type: event_type.to_owned(),
+            external_id: None,
+            correlation_id: None,
+            created_at: "2026-01-31T12:00:00Z".to_owned(),
+        };
+        let line = r#"{"deliveries":[]}"#;
+        let mut add = |id, event_type| rows.add(line, &event(id, event_type)).expect("a row");
+        for id in 1..=MEASURED as i64 {
+            assert!(add(id, if id == 2 { "hooksaga.subscription.verified" } else { "t" }));
+        }
+        assert!(add(501, "t") && add(502, &"x".repeat(40)) && add(503, "t"));
+        assert!(rows.end());
+        let place = |index: usize| lines[index].find(" none").expect("the last column") + 1;
+        assert_eq!(lines[0].find("DELIVERIES"), Some(place(1)), "{}\n{}", lines[0], lines[1]);
+        assert!(lines[0].starts_with("ID   CREATED               TENANT  TYPE "), "{}", lines[0]);
+        assert_eq!([place(2), place(501)], [place(1); 2]);
+        assert_eq!([place(502), place(503)], [place(1) + 10; 2]);
+    }
+
+    #[test]
+    fn a_list_that_nobody_reads_any_more_ends() {
+        let mut rows = Rows::new(|_: &str| false);
+        let event = RecordedEvent {
+            id: 1,
+            tenant: "acme".to_owned(),
+            event_type: "t".to_owned(),
+            external_id: None,
+            correlation_id: None,
+            created_at: String::new(),
+        };
+        let printed = |rows: &mut Rows<_>| rows.add(r#"{"deliveries":[]}"#, &event).expect("a row");
+        assert!((1..MEASURED).all(|_| printed(&mut rows)));
+        assert!(!printed(&mut rows) && !printed(&mut rows));
+    }
 
     #[test]
     fn escaped_json_means_the_same_and_has_no_control_characters() {

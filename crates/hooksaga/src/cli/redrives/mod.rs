@@ -2,7 +2,7 @@
 
 mod start;
 
-use super::remote::{self, ApiRedrive, CommonListArgs, One, QueryString};
+use super::remote::{self, ApiRedrive, CommonListArgs, Empty, One, QueryString};
 use crate::{
     error::CliResult,
     output::{self, Cell, Now},
@@ -56,7 +56,8 @@ async fn list(asked: CommonListArgs) -> CliResult {
             now.relative(&redrive.created_at).into(),
         ]
     };
-    asked.show(QueryString::new("/v1/redrives"), &titles, "no redrives", row).await
+    let empty = Empty { matching: "no such redrives", at_all: "no redrives" };
+    asked.show(QueryString::new("/v1/redrives"), &titles, empty, row).await
 }
 
 impl RedrivesArgs {

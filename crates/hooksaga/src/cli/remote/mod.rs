@@ -9,7 +9,7 @@ mod resources;
 pub(super) use filters::{
     CommonListArgs, OfEvents, One, PageArgs, Period, event_id, event_type, id, tenant, visible,
 };
-pub(super) use pages::list;
+pub(super) use pages::{Empty, list};
 pub(super) use query::QueryString;
 pub(super) use resources::{
     ApiAttempt, ApiDeadLetter, ApiDelivery, ApiDeliveryDetail, ApiEvent, ApiPayload, ApiRedrive,

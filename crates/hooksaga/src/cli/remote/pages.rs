@@ -17,13 +17,22 @@ struct PageOf<T> {
     next_cursor: Option<String>,
 }
 
+/// What is said in the place of a list without items.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cli) struct Empty<'a> {
+    /// There are none that match.
+    pub(in crate::cli) matching: &'a str,
+    /// There are none.
+    pub(in crate::cli) at_all: &'a str,
+}
+
 impl CommonListArgs {
     /// Prints what the query and these options ask for, see [`list`].
     pub(in crate::cli) async fn show<T: DeserializeOwned>(
         self,
         query: QueryString,
         titles: &[&str],
-        empty: &str,
+        empty: Empty<'_>,
         row: impl Fn(T) -> Vec<Cell>,
     ) -> CliResult {
         list(&self.remote, query.with("tenant", self.tenant), &self.page, titles, empty, row).await
@@ -36,18 +45,19 @@ pub(in crate::cli) async fn list<T: DeserializeOwned>(
     query: QueryString,
     page: &PageArgs,
     titles: &[&str],
-    empty: &str,
+    empty: Empty<'_>,
     row: impl Fn(T) -> Vec<Cell>,
 ) -> CliResult {
     let client = remote.connect()?;
     let mut table = Table::new(titles);
+    let is_part = query.has_filter() || page.cursor.is_some();
     let each = |item| table.row(row(item));
     let next = walk(&client, query, page, each, |text| remote.json.then(|| output::line(text))).await?;
     if remote.json {
         return Ok(());
     }
     if table.is_empty() {
-        output::line(empty);
+        output::line(if is_part { empty.matching } else { empty.at_all });
     } else {
         table.print();
     }

@@ -6,7 +6,7 @@ mod change;
 mod show;
 mod verify;
 
-use super::remote::{self, CommonListArgs, One, QueryString, visible};
+use super::remote::{self, CommonListArgs, Empty, One, QueryString, visible};
 use crate::{error::CliResult, output::Now};
 use clap::{Args, Subcommand};
 use hooksaga_saga::{Invalid, Topics};
@@ -102,10 +102,9 @@ impl ListArgs {
             .with("verified", self.verified)
             .with("disabled", self.disabled);
         let now = Now::local();
-        let empty = if query.has_filter() {
-            "no such subscriptions"
-        } else {
-            "no subscriptions: add one with `hooksaga subscriptions add TYPE URL --wait`"
+        let empty = Empty {
+            matching: "no such subscriptions",
+            at_all: "no subscriptions: add one with `hooksaga subscriptions add TYPE URL --wait`",
         };
         self.list.show(query, &show::TITLES, empty, |one| show::row(&one, now)).await
     }
