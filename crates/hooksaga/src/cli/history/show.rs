@@ -212,12 +212,12 @@ mod tests {
             correlation_id: None,
             created_at: "2026-01-31T12:00:00Z".to_owned(),
         };
-        let line = r#"{"deliveries":[]}"#;
+        let (line, long) = (r#"{"deliveries":[]}"#, "x".repeat(40));
         let mut add = |id, event_type| rows.add(line, &event(id, event_type)).expect("a row");
         for id in 1..=MEASURED as i64 {
             assert!(add(id, if id == 2 { "hooksaga.subscription.verified" } else { "t" }));
         }
-        assert!(add(501, "t") && add(502, &"x".repeat(40)) && add(503, "t"));
+        assert!(add(501, "t") && add(502, &long) && add(503, "t"));
         assert!(rows.end());
         let place = |index: usize| lines[index].find(" none").expect("the last column") + 1;
         assert_eq!(lines[0].find("DELIVERIES"), Some(place(1)), "{}\n{}", lines[0], lines[1]);
