@@ -185,7 +185,7 @@ pub(super) fn id_fact(id: Option<&str>) -> Markup {
 
 /// An event type as one of the facts.
 pub(super) fn type_fact(event_type: &str) -> Markup {
-    html! { span.long[event_type.chars().count() > LONG] { (type_in_parts(event_type)) } }
+    html! { span.event-type.long[event_type.chars().count() > LONG] { (type_in_parts(event_type)) } }
 }
 
 /// A place where there is nothing, and what can be done about it.
