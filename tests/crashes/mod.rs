@@ -1,5 +1,8 @@
 //! Processes that die, and processes that are asked to go.
 
+mod history;
+mod janitor;
+
 use crate::support::*;
 
 on_every_back_end! {
