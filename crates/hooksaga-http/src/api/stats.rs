@@ -15,7 +15,7 @@ use axum::{Json, extract::State};
 use std::{sync::Arc, time::Duration};
 
 /// How long a request waits for what is open to be counted.
-const PATIENCE: Patience = Patience { for_newer: Duration::from_secs(1), for_any: Duration::from_secs(10) };
+const PATIENCE: Patience = Patience { for_newer: Duration::from_secs(1), for_any: Duration::from_secs(5) };
 
 /// Show how everything stands
 ///
