@@ -2,9 +2,47 @@
 
 use super::*;
 
-on_every_database_server! {
-    a_rolling_restart_fails_no_request_and_repeats_no_delivery,
-    copies_of_the_api_alone_are_replaced_and_nobody_is_turned_away,
+mod postgres {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_rolling_restart_fails_no_request_and_repeats_no_delivery() {
+        super::a_rolling_restart_fails_no_request_and_repeats_no_delivery(Installation::postgres().await)
+            .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn copies_of_the_api_alone_are_replaced_and_nobody_is_turned_away() {
+        super::copies_of_the_api_alone_are_replaced_and_nobody_is_turned_away(Installation::postgres().await)
+            .await;
+    }
+}
+
+/// On a server of their own: on the one that the tests share, others make and drop databases and roles, and while MariaDB does
+/// that, every other session waits.
+mod mysql {
+    use super::*;
+    use hooksaga_testkit::mariadb::{self, MariaDbServer};
+
+    async fn on_a_server_of_its_own(scenario: impl AsyncFn(Installation)) {
+        // On this thread, which lasts: a server ends with the thread that started it.
+        let server = tokio::task::block_in_place(MariaDbServer::start);
+        mariadb::execute(&server.url(), "CREATE DATABASE hooksaga").await;
+        let installation = Installation::on_server(&format!("{}/hooksaga", server.url()));
+        let migrated = run(&installation, &["migrate"]).await;
+        assert_eq!(migrated.status.code(), Some(0), "{migrated:?}");
+        scenario(installation).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_rolling_restart_fails_no_request_and_repeats_no_delivery() {
+        on_a_server_of_its_own(super::a_rolling_restart_fails_no_request_and_repeats_no_delivery).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn copies_of_the_api_alone_are_replaced_and_nobody_is_turned_away() {
+        on_a_server_of_its_own(super::copies_of_the_api_alone_are_replaced_and_nobody_is_turned_away).await;
+    }
 }
 
 /// How often a balancer asks whether a copy is ready. It sends requests to the copy until it has seen that it is not.

@@ -71,11 +71,12 @@ async fn the_servers_defaults_do_not_matter() {
         ("time_zone", "+00:00"),
         ("tx_isolation", "READ-COMMITTED"),
         ("character_set_client", "utf8mb4"),
-        ("innodb_lock_wait_timeout", "5"),
+        ("innodb_lock_wait_timeout", "2"),
         ("idle_transaction_timeout", "10"),
     ] {
         assert_eq!(setting(&db, Role::SagaOrchestrator, name).await, expected, "{name}");
     }
+    assert_eq!(setting(&db, Role::RouterWorker, "innodb_lock_wait_timeout").await, "5");
     assert!(setting(&db, Role::SagaOrchestrator, "sql_mode").await.contains("STRICT_ALL_TABLES"));
     let stores = db.stores();
     let Appended::Created(created) =

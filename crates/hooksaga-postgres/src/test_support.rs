@@ -171,7 +171,8 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
                 (counts::COUNT_RESULTS, "0, '{1,1,0,0,1,0,0,0,0,0,0,0,0,0,0,0,7}'"),
                 (apply::QUEUE_DEAD, "'{1,2}'"),
                 (endpoint::LOCK_FAILURES, "'{1,2}', '{1}'"),
-                (endpoint::HELD, "'{1,2}', '{1}'"),
+                (endpoint::IN_A_RUN, "'{1,2}'"),
+                (endpoint::NOT_HELD, "'{1,2}'"),
                 (endpoint::END_RUNS, "'{1,2}'"),
                 (
                     endpoint::COUNT_FAILURES,

@@ -8,7 +8,7 @@ use crate::{
 use deadpool_postgres::{Client, Transaction};
 use hooksaga_saga::{ErrorCode, SubscriptionId};
 use hooksaga_store::EndpointNews;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::Row;
 
 /// In the order of subscriptions, so that two batches wait for each other instead of deadlocking. No failures: something
@@ -36,16 +36,13 @@ SELECT FROM endpoint_failures
 WHERE subscription_id = ANY ($1::bigint[]) AND (since IS NOT NULL OR subscription_id = ANY ($2::bigint[]))
 ORDER BY subscription_id FOR UPDATE";
 
-/// Those that somebody else has locked, of the rows that a batch writes. A row that is being inserted is not found: whoever
-/// has none is one of them.
-pub(crate) const HELD: &str = "/* orchestrator.endpoints_held */
-WITH free AS MATERIALIZED (
-    SELECT subscription_id FROM endpoint_failures WHERE subscription_id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
-)
-SELECT u.id FROM unnest($1::bigint[]) AS u (id)
-WHERE NOT EXISTS (SELECT FROM free WHERE free.subscription_id = u.id)
-  AND (u.id = ANY ($2::bigint[])
-       OR EXISTS (SELECT FROM endpoint_failures f WHERE f.subscription_id = u.id AND f.since IS NOT NULL))";
+/// Those of the rows that nobody else has locked.
+pub(crate) const NOT_HELD: &str = "/* orchestrator.endpoints_not_held */
+SELECT subscription_id FROM endpoint_failures WHERE subscription_id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED";
+
+/// Those that are in a run of failures.
+pub(crate) const IN_A_RUN: &str = "/* orchestrator.endpoints_in_a_run */
+SELECT subscription_id FROM endpoint_failures WHERE subscription_id = ANY ($1::bigint[]) AND since IS NOT NULL";
 
 pub(crate) const END_RUNS: &str = "/* orchestrator.end_runs */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = false
@@ -70,15 +67,23 @@ fn ids(news: &BTreeMap<SubscriptionId, EndpointNews>) -> [Vec<i64>; 2] {
     [news.keys().map(|id| id.0).collect(), failed.map(|(id, _)| id.0).collect()]
 }
 
-/// Whose row somebody else has locked, of those that these news are written to.
+/// Whose row somebody else has locked, of those that these news are written to. A row that is being inserted is not found:
+/// whoever failed and has none is one of them.
 pub(super) async fn held(
     client: &Client,
     news: &BTreeMap<SubscriptionId, EndpointNews>,
 ) -> DbResult<Vec<SubscriptionId>> {
     let [all, failed] = ids(news);
-    let statement = client.prepare_cached(HELD).await?;
-    let rows = client.query(&statement, &[&all, &failed]).await?;
-    rows.iter().map(|row| Ok(SubscriptionId(row.try_get(0)?))).collect()
+    let mut written: BTreeSet<i64> = failed.into_iter().collect();
+    for row in client.query(&client.prepare_cached(IN_A_RUN).await?, &[&all]).await? {
+        let id: i64 = row.try_get(0)?;
+        written.insert(id);
+    }
+    for row in client.query(&client.prepare_cached(NOT_HELD).await?, &[&all]).await? {
+        let id: i64 = row.try_get(0)?;
+        written.remove(&id);
+    }
+    Ok(written.into_iter().map(SubscriptionId).collect())
 }
 
 /// Counts the failures of a batch, and ends the runs of those that were delivered to.

@@ -35,15 +35,14 @@ pub(crate) fn lock_results(limit: u32, without: &[SubscriptionId]) -> String {
     let passed_over = match without {
         [] => String::new(),
         ids => format!(
-            "WHERE (SELECT j.subscription_id FROM webhook_delivery_jobs j FORCE INDEX (PRIMARY) WHERE j.id = q.job_id)
+            "WHERE (SELECT j.subscription_id FROM webhook_delivery_jobs j FORCE INDEX (PRIMARY) WHERE j.id = finished_jobs.job_id)
     NOT IN ({}) ",
             list(ids.iter().map(|id| id.0))
         ),
     };
     format!(
         "/* orchestrator.lock_results */
-SELECT q.job_id FROM finished_jobs q FORCE INDEX (PRIMARY) {passed_over}ORDER BY q.job_id LIMIT {limit}
-FOR UPDATE SKIP LOCKED"
+SELECT job_id FROM finished_jobs FORCE INDEX (PRIMARY) {passed_over}ORDER BY job_id LIMIT {limit} FOR UPDATE SKIP LOCKED"
     )
 }
 
