@@ -333,6 +333,7 @@ macro_rules! conformance_suite {
             }
             audit {
                 what_was_recorded_is_listed_newest_first,
+                records_of_some_times_are_listed_by_pages,
                 no_record_is_ever_changed_or_deleted,
             }
             deletion {
