@@ -381,6 +381,7 @@ macro_rules! conformance_suite {
             }
             list_index {
                 lists_are_the_same_however_much_of_them_is_indexed,
+                rows_far_apart_are_listed_the_same,
                 what_is_young_is_indexed_later,
                 blocks_that_hold_nothing_are_forgotten_and_no_others,
                 another_tenants_subscription_lists_nothing,
