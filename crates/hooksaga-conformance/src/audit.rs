@@ -6,8 +6,10 @@ use super::{
     rows::db_now,
 };
 use hooksaga_saga::KeyId;
-use hooksaga_store::{AuditFilter, AuditRecord, NewAuditRecord, PageRequest, Role, StoreError};
-use std::time::Duration;
+use hooksaga_store::{
+    AuditFilter, AuditRecord, NewAuditRecord, PageRequest, Role, StoreError, Stores, TenantScope,
+};
+use std::{cmp::Reverse, time::Duration};
 
 const FIRST: PageRequest = PageRequest { limit: 100, before: None };
 
@@ -74,6 +76,56 @@ pub async fn what_was_recorded_is_listed_newest_first(db: &dyn TestDatabase) {
     let rest = PageRequest { limit: 2, before: page.next };
     let rest = stores.reader.audit(rest.of(&ALL, &AuditFilter::default())).await.unwrap();
     assert_eq!((rest.items.len(), rest.next), (1, None));
+}
+
+/// By pages of each size, of all and of a tenant, also where the clock went back in between.
+pub async fn records_of_some_times_are_listed_by_pages(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    for n in 1..=9 {
+        let of = ["acme", "other"][usize::from(n % 3 == 0)];
+        stores.keys.record(&record("subscription.create", n, Some(of))).await.unwrap();
+        if n == 4 {
+            let sql = "INSERT INTO audit_records (at, key_name, action, target, tenant) \
+                       SELECT min(at), 'x', 'early', 't', 'acme' FROM audit_records";
+            db.execute_as_owner(sql).await.unwrap();
+        }
+    }
+    let all = stores.reader.audit(FIRST.of(&ALL, &AuditFilter::default())).await.unwrap().items;
+    let times: Vec<_> = all.iter().map(|record| record.at).collect();
+    let ends = || times.iter().map(|at| Some(*at)).chain([None]);
+    for (after, before) in ends().flat_map(|after| ends().map(move |before| (after, before))) {
+        let filter = AuditFilter { created_after: after, created_before: before, ..AuditFilter::default() };
+        for scope in [ALL, scope("acme")] {
+            let fits = |record: &&AuditRecord| {
+                record.tenant.as_deref().is_some_and(|tenant| scope.includes(tenant))
+                    && after.is_none_or(|after| record.at >= after)
+                    && before.is_none_or(|before| record.at < before)
+            };
+            let mut expected: Vec<_> = all.iter().filter(fits).cloned().collect();
+            if after.or(before).is_some() {
+                expected.sort_by_key(|record| Reverse((record.at, record.id)));
+            }
+            for limit in [1, 3, 100] {
+                let found = pages(&stores, &scope, &filter, limit).await;
+                assert_eq!(found, expected, "{scope:?} {filter:?} by {limit}");
+            }
+        }
+    }
+}
+
+async fn pages(stores: &Stores, scope: &TenantScope, filter: &AuditFilter, limit: u32) -> Vec<AuditRecord> {
+    let (mut found, mut before) = (Vec::new(), None);
+    for _ in 0..20 {
+        let page = PageRequest { limit, before };
+        let page = stores.reader.audit(page.of(scope, filter)).await.unwrap();
+        assert!(page.items.len() <= limit as usize);
+        found.extend(page.items);
+        before = page.next;
+        if before.is_none() {
+            return found;
+        }
+    }
+    panic!("the pages have no end: {found:?}");
 }
 
 pub async fn no_record_is_ever_changed_or_deleted(db: &dyn TestDatabase) {

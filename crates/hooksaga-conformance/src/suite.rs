@@ -334,6 +334,7 @@ macro_rules! conformance_suite {
             }
             audit {
                 what_was_recorded_is_listed_newest_first,
+                records_of_some_times_are_listed_by_pages,
                 no_record_is_ever_changed_or_deleted,
             }
             deletion {
@@ -381,6 +382,7 @@ macro_rules! conformance_suite {
             }
             list_index {
                 lists_are_the_same_however_much_of_them_is_indexed,
+                rows_far_apart_are_listed_the_same,
                 what_is_young_is_indexed_later,
                 blocks_that_hold_nothing_are_forgotten_and_no_others,
                 another_tenants_subscription_lists_nothing,

@@ -500,6 +500,10 @@ CREATE TABLE IF NOT EXISTS audit_records (
     tenant   VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NULL,
     KEY idx_audit_tenant (tenant, id),
     KEY idx_audit_target (target, id),
+    KEY idx_audit_action (action, id),
+    KEY idx_audit_at (at, id),
+    KEY idx_audit_tenant_action (tenant, action, id),
+    KEY idx_audit_tenant_at (tenant, at, id),
     CONSTRAINT audit_not_empty CHECK (key_name <> '' AND action <> '' AND tenant <> '')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 

@@ -316,6 +316,10 @@ CREATE TABLE audit_records (
 
 CREATE INDEX idx_audit_tenant ON audit_records (tenant, id);
 CREATE INDEX idx_audit_target ON audit_records (target, id);
+CREATE INDEX idx_audit_action ON audit_records (action, id);
+CREATE INDEX idx_audit_at ON audit_records (at, id);
+CREATE INDEX idx_audit_tenant_action ON audit_records (tenant, action, id);
+CREATE INDEX idx_audit_tenant_at ON audit_records (tenant, at, id);
 
 CREATE TABLE delivery_counts (
     minute          INTEGER NOT NULL,

@@ -5,6 +5,9 @@
 use crate::{BLOCK, BLOCKS_AT_ONCE, PageRequest, QUERY_LIMIT, StoreError, StoreResult, list_index::ranges};
 use std::{ops::Range, time::Instant, vec::IntoIter};
 
+/// Ranges of ids that one statement reads, at most.
+pub const RANGES_AT_ONCE: usize = 16;
+
 /// The state of reading one page. [`step`](Self::step) says what to read; what was found is handed back.
 #[derive(Debug)]
 pub struct BlockPager {
@@ -20,6 +23,11 @@ pub struct BlockPager {
     ranges: IntoIter<Range<i64>>,
     /// Blocks from here on have been found; `None` when there are no more.
     before_block: Option<i64>,
+    /// Ranges of a step, at most.
+    most_at_once: usize,
+    /// Ranges of the last step, and of those before it, with the rows that were found in them.
+    last_step: usize,
+    read: (usize, usize),
 }
 
 /// What to read next, newest first.
@@ -27,8 +35,8 @@ pub struct BlockPager {
 pub enum PagerStep {
     /// At most this many rows with these ids, which are not of blocks that were found.
     Span(Range<i64>, usize),
-    /// At most this many rows with these ids, which are of blocks that were found.
-    Rows(Range<i64>, usize),
+    /// At most this many rows with ids in each of these ranges, which are of blocks that were found.
+    Rows(Vec<Range<i64>>, usize),
     /// At most [`BLOCKS_AT_ONCE`] blocks before this one.
     Blocks(i64),
 }
@@ -63,7 +71,24 @@ impl BlockPager {
             below: 0,
             ranges: Vec::new().into_iter(),
             before_block: None,
+            most_at_once: 1,
+            last_step: 0,
+            read: (0, 0),
         }
+    }
+
+    /// For a server: where blocks hold few rows each, several are read by one statement.
+    #[must_use]
+    pub fn several_at_once(self) -> Self {
+        Self { most_at_once: RANGES_AT_ONCE, ..self }
+    }
+
+    /// How many ranges are likely to fill the page, and at most four times as many as last time.
+    fn ranges_of_step(&self) -> usize {
+        let (ranges, rows) = self.read;
+        let enough = (self.missing * ranges).checked_div(rows).unwrap_or(RANGES_AT_ONCE);
+        let more = if ranges == 0 { 1 } else { self.last_step * 4 };
+        (enough + 1).min(more).min(self.most_at_once)
     }
 
     /// Rows of a full page.
@@ -85,15 +110,22 @@ impl BlockPager {
         if let Some(ids) = self.spans.next() {
             return Ok(Some(PagerStep::Span(ids, self.missing)));
         }
-        Ok(match self.ranges.next() {
-            Some(ids) => Some(PagerStep::Rows(ids, self.missing)),
-            None => self.before_block.filter(|&block| block > 0).map(PagerStep::Blocks),
-        })
+        let at_once = self.ranges_of_step();
+        let ids: Vec<_> = self.ranges.by_ref().take(at_once).collect();
+        if !ids.is_empty() {
+            self.last_step = ids.len();
+            self.read.0 += ids.len();
+            return Ok(Some(PagerStep::Rows(ids, self.missing)));
+        }
+        Ok(self.before_block.filter(|&block| block > 0).map(PagerStep::Blocks))
     }
 
     /// Notes that this many rows were found.
     pub fn found_rows(&mut self, rows: usize) {
         self.missing = self.missing.saturating_sub(rows);
+        if self.read.0 > 0 {
+            self.read.1 += rows;
+        }
     }
 
     /// These blocks were found, newest first.
@@ -131,9 +163,13 @@ mod tests {
         pager.found_rows(4);
         assert_eq!(pager.step().unwrap(), Some(PagerStep::Blocks(4)), "the block of id 999 is the third");
         pager.found_blocks(&[3, 2, 0]);
-        assert_eq!(pager.step().unwrap(), Some(PagerStep::Rows(512..1000, 6)), "never beyond the index");
+        assert_eq!(
+            pager.step().unwrap(),
+            Some(PagerStep::Rows(vec![512..1000], 6)),
+            "never beyond the index"
+        );
         pager.found_rows(5);
-        assert_eq!(pager.step().unwrap(), Some(PagerStep::Rows(0..256, 1)));
+        assert_eq!(pager.step().unwrap(), Some(PagerStep::Rows(vec![0..256], 1)));
         pager.found_rows(1);
         assert_eq!(pager.step().unwrap(), None);
     }
@@ -145,7 +181,9 @@ mod tests {
         let many: Vec<i64> = (0..FULL).map(|n| 195 - 2 * n).collect();
         pager.found_blocks(&many);
         for _ in 0..FULL {
-            assert!(matches!(pager.step().unwrap(), Some(PagerStep::Rows(ids, 2)) if ids.end <= 50_000));
+            assert!(
+                matches!(pager.step().unwrap(), Some(PagerStep::Rows(ids, 2)) if ids[0].end <= 50_000 && ids.len() == 1)
+            );
             pager.found_rows(0);
         }
         assert_eq!(
@@ -155,6 +193,28 @@ mod tests {
         );
         pager.found_blocks(&[]);
         assert_eq!(pager.step().unwrap(), None);
+    }
+
+    #[test]
+    fn as_many_ranges_are_read_at_once_as_are_likely_to_fill_the_page() {
+        let many: Vec<i64> = (0..FULL).map(|n| 195 - 2 * n).collect();
+        let steps = |rows_of_range: usize| {
+            let mut pager = BlockPager::new(100_000, request(50, None)).several_at_once();
+            pager.step().unwrap();
+            pager.found_rows(0);
+            pager.step().unwrap();
+            pager.found_blocks(&many);
+            let mut steps = Vec::new();
+            while let Some(PagerStep::Rows(ids, _)) = pager.step().unwrap() {
+                pager.found_rows(ids.len() * rows_of_range);
+                steps.push(ids.len());
+            }
+            steps
+        };
+        assert_eq!(steps(1), [1, 4, 16, 16, 15]);
+        assert_eq!(steps(20), [1, 2]);
+        assert_eq!(steps(60), [1]);
+        assert_eq!(steps(0), [1, 4, 16, 16, 16, 11], "there are no more");
     }
 
     #[test]

@@ -37,6 +37,14 @@ impl AuditFilter {
         conditions.add_text("a.target", self.target.as_ref());
         conditions.add_period("a.at", self.created_after, self.created_before);
     }
+
+    /// Whether records of some times are asked for, of all or of a tenant, whatever else they are. Such a list is in the order of these times, which is
+    /// that of the ids unless the clock went back.
+    pub const fn is_of_times_alone(&self) -> bool {
+        let Self { action, target, created_after, created_before } = self;
+        let is_timed = created_after.is_some() || created_before.is_some();
+        is_timed && action.is_none() && target.is_none()
+    }
 }
 
 impl DeadLetterFilter {

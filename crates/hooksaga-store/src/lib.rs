@@ -74,7 +74,7 @@ pub use admin::{
     SubscriptionPatch, UpdateOutcome,
 };
 pub use audit::{AuditFilter, AuditRecord, NewAuditRecord};
-pub use block_pager::{BlockPager, PagerStep};
+pub use block_pager::{BlockPager, PagerStep, RANGES_AT_ONCE};
 pub use call_guard::CallGuard;
 pub use caretaker::{
     Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, Happening, Troubled, TroubledPage,

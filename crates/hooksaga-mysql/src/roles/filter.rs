@@ -5,6 +5,7 @@ use crate::time::SqlTime;
 use hooksaga_saga::Timestamp;
 use hooksaga_store::{Conditions, PageRequest, TenantScope};
 use mysql_async::{Params, Value};
+use std::ops::Range;
 
 /// Conditions that must all hold, and their parameters.
 #[derive(Default)]
@@ -60,6 +61,16 @@ impl Filter {
             self.parameters.push((*value).into());
         }
         self.sql.push(')');
+    }
+
+    /// `column` is in one of these ranges.
+    pub(crate) fn add_ranges(&mut self, column: &str, ranges: impl Iterator<Item = Range<i64>>) {
+        let mut alternatives = Vec::new();
+        for ids in ranges {
+            alternatives.push(format!("{column} >= ? AND {column} < ?"));
+            self.parameters.extend([Value::from(ids.start), Value::from(ids.end)]);
+        }
+        self.add_fixed(&format!("({})", alternatives.join(" OR ")));
     }
 
     /// Closes a parenthesis that a condition opened.

@@ -3,7 +3,7 @@
 use super::{cut, rows_of};
 use crate::{error::DbResult, roles::filter::Filter, time::SqlTime};
 use hooksaga_store::{
-    BLOCKS_AT_ONCE, BlockFilter, BlockPager, Conditions as _, Page, PageRequest, PagerStep,
+    BLOCKS_AT_ONCE, BlockFilter, BlockPager, Conditions as _, Page, PageRequest, PagerStep, RANGES_AT_ONCE,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::ops::Range;
@@ -28,7 +28,7 @@ impl<T, F: Fn(Range<i64>) -> Filter + Sync> Listed<'_, T, F> {
     /// One page, block by block.
     pub(super) async fn page(&self, connection: &mut Conn, request: PageRequest) -> DbResult<Page<T>> {
         let blocks = self.blocks;
-        let pager = BlockPager::new(indexed(connection, blocks).await?, request);
+        let pager = BlockPager::new(indexed(connection, blocks).await?, request).several_at_once();
         let is_timed = blocks.created_after.is_some() || blocks.created_before.is_some();
         let among = match is_timed && !blocks.values.is_empty() {
             true => blocks_between(connection, blocks).await?,
@@ -57,20 +57,35 @@ impl<T, F: Fn(Range<i64>) -> Filter + Sync> Listed<'_, T, F> {
     ) -> DbResult<Page<T>> {
         let mut rows = Vec::new();
         while let Some(step) = pager.step()? {
-            let (select, ids, most) = match step {
-                PagerStep::Span(ids, most) => (self.select, ids, most),
-                PagerStep::Rows(ids, most) => (self.select_range, ids, most),
+            let (select, filter, most) = match step {
+                PagerStep::Span(ids, most) => (self.select, (self.filter)(ids), most),
+                PagerStep::Rows(ranges, most) => (self.select_range, self.filter_of_ranges(&ranges), most),
                 PagerStep::Blocks(next) => {
                     let among = among.start..next.min(among.end);
                     pager.found_blocks(&next_blocks(connection, self.blocks, among).await?);
                     continue;
                 }
             };
-            let found = rows_of(connection, select, self.id, &(self.filter)(ids), most).await?;
+            let found = rows_of(connection, select, self.id, &filter, most).await?;
             pager.found_rows(found.len());
             rows.extend(found);
         }
         cut(rows, pager.limit(), self.row)
+    }
+
+    /// Of rows whose ids are in one of these ranges, which are ordered newest first. So that there are few different
+    /// statements, several ranges are as many as fit, and the last one stands for those that are missing.
+    fn filter_of_ranges(&self, ranges: &[Range<i64>]) -> Filter {
+        let (Some(newest), Some(oldest)) = (ranges.first(), ranges.last()) else {
+            return (self.filter)(0..0);
+        };
+        let mut filter = (self.filter)(oldest.start..newest.end);
+        if ranges.len() > 1 {
+            let missing = RANGES_AT_ONCE.saturating_sub(ranges.len());
+            let same = std::iter::repeat_n(oldest, missing);
+            filter.add_ranges(self.id, ranges.iter().chain(same).cloned());
+        }
+        filter
     }
 }
 

@@ -1,12 +1,16 @@
 //! Pages of a list by its coarse index: the newest rows, which are not indexed yet, then block by block.
 
 use super::{cut, rows_of};
-use crate::{error::DbResult, roles::filter::Filter, time::SqlTime};
+use crate::{
+    error::{DbError, DbResult},
+    roles::filter::Filter,
+    time::SqlTime,
+};
 use deadpool_postgres::Client;
 use hooksaga_store::{
     BLOCKS_AT_ONCE, BlockFilter, BlockPager, Conditions as _, Page, PageRequest, PagerStep,
 };
-use std::ops::Range;
+use std::{cmp::Reverse, ops::Range};
 use tokio_postgres::Row;
 
 const PROGRESS: &str = "/* reader.list_progress */ SELECT below FROM list_progress WHERE list = $1";
@@ -36,7 +40,7 @@ impl<T, F: Fn(Range<i64>) -> Filter + Sync> Listed<'_, T, F> {
     pub(super) async fn page(&self, client: &Client, request: PageRequest) -> DbResult<Page<T>> {
         let statement = client.prepare_cached(PROGRESS).await?;
         let indexed = client.query_one(&statement, &[&self.blocks.list.number()]).await?.try_get(0)?;
-        self.read(client, BlockPager::new(indexed, request)).await
+        self.read(client, BlockPager::new(indexed, request).several_at_once()).await
     }
 
     /// A page of a list whose filter has an index of its own.
@@ -52,19 +56,64 @@ impl<T, F: Fn(Range<i64>) -> Filter + Sync> Listed<'_, T, F> {
     async fn read(&self, client: &Client, mut pager: BlockPager) -> DbResult<Page<T>> {
         let mut rows = Vec::new();
         while let Some(step) = pager.step()? {
-            match step {
-                PagerStep::Span(ids, most) | PagerStep::Rows(ids, most) => {
-                    let found = rows_of(client, self.select, self.id, &(self.filter)(ids), most).await?;
-                    pager.found_rows(found.len());
-                    rows.extend(found);
+            let found = match step {
+                PagerStep::Span(ids, most) => {
+                    rows_of(client, self.select, self.id, &(self.filter)(ids), most).await?
                 }
+                PagerStep::Rows(ranges, most) => self.rows_of_ranges(client, &ranges, most).await?,
                 PagerStep::Blocks(next) => {
                     pager.found_blocks(&next_blocks(client, self.blocks, next).await?);
+                    continue;
                 }
-            }
+            };
+            pager.found_rows(found.len());
+            rows.extend(found);
         }
         cut(&rows, pager.limit(), self.row)
     }
+
+    /// The first rows of each of these ranges, which are ordered newest first.
+    async fn rows_of_ranges(
+        &self,
+        client: &Client,
+        ranges: &[Range<i64>],
+        most: usize,
+    ) -> DbResult<Vec<Row>> {
+        let (Some(newest), Some(oldest)) = (ranges.first(), ranges.last()) else { return Ok(Vec::new()) };
+        let mut filter = (self.filter)(oldest.start..newest.end);
+        if ranges.len() == 1 {
+            return rows_of(client, self.select, self.id, &filter, most).await;
+        }
+        let sql = of_ranges(self.select, self.id, &mut filter, ranges, most)?;
+        let statement = client.prepare_cached(&sql).await?;
+        let mut rows = Vec::new();
+        for row in client.query(&statement, &filter.parameters()).await? {
+            rows.push((row.try_get::<_, i64>(0)?, row));
+        }
+        // A join has no order of its own.
+        rows.sort_by_key(|(id, _)| Reverse(*id));
+        Ok(rows.into_iter().map(|(_, row)| row).collect())
+    }
+}
+
+/// `filter`: what is asked of the rows.
+fn of_ranges(
+    select: &str,
+    id: &str,
+    filter: &mut Filter,
+    ranges: &[Range<i64>],
+    most: usize,
+) -> DbResult<String> {
+    let starts: Vec<i64> = ranges.iter().map(|ids| ids.start).collect();
+    let ends: Vec<i64> = ranges.iter().map(|ids| ids.end).collect();
+    let (starts, ends) = (filter.number(starts), filter.number(ends));
+    let most = filter.number(i64::try_from(most).map_err(DbError::unreadable)?);
+    filter.add_fixed(&format!("{id} >= r.first AND {id} < r.behind"));
+    Ok(format!(
+        "/* reader.rows_of_blocks */ SELECT b.* FROM unnest({starts}::bigint[], {ends}::bigint[]) AS r (first, behind) \
+         CROSS JOIN LATERAL ({select} {} ORDER BY {id} DESC LIMIT {most}) b",
+        filter.where_clause()
+    ))
 }
 
 /// Blocks before `next`, newest first, that hold all that the filter asks for.

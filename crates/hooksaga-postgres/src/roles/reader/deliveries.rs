@@ -19,8 +19,11 @@ use std::{collections::BTreeSet, ops::Range};
 use tokio_postgres::Row;
 
 /// Open, and waiting for its subscription: `held`. The last response is looked up for the rows that are shown: the planner
-/// puts such a column behind the LIMIT. A filter by the event turns its outer join into a plain one.
-const SELECT: &str = "/* reader.deliveries */
+/// puts such a column behind the LIMIT.
+macro_rules! select {
+    ($joins:literal) => {
+        concat!(
+            "/* reader.deliveries */
 SELECT s.id, s.event_id, s.subscription_id, s.generation, s.status::text, s.attempt_count, s.max_retry_limit,
        s.next_attempt_at, s.final_error_code, s.created_at, s.updated_at,
        s.status IN ('Pending', 'InProgress', 'PendingRetry') AND NOT coalesce(sub.deliverable, false),
@@ -29,8 +32,27 @@ SELECT s.id, s.event_id, s.subscription_id, s.generation, s.status::text, s.atte
        (SELECT j.response_status FROM webhook_delivery_jobs j
         WHERE j.saga_id = s.id AND j.response_status IS NOT NULL ORDER BY j.attempt_at DESC LIMIT 1)
 FROM webhook_delivery_sagas s
-LEFT JOIN subscriptions sub ON sub.id = s.subscription_id
-LEFT JOIN events e ON e.id = s.event_id";
+",
+            $joins
+        )
+    };
+}
+
+/// A filter by the event turns its outer join into a plain one.
+const SELECT: &str = select!(
+    "LEFT JOIN subscriptions sub ON sub.id = s.subscription_id
+LEFT JOIN events e ON e.id = s.event_id"
+);
+
+/// From each saga to its event: `OFFSET 0` keeps the planner from reading all events of a tenant or a type instead. And from
+/// there to the subscription, whose tenant is the event's: saying so keeps the planner from looking it up first, for sagas that
+/// the filter leaves out.
+const SELECT_FROM_SAGAS: &str = select!(
+    "LEFT JOIN LATERAL (
+    SELECT x.tenant, x.event_type, x.external_id, x.correlation_id FROM events x WHERE x.id = s.event_id OFFSET 0
+) e ON true
+LEFT JOIN subscriptions sub ON sub.id = s.subscription_id AND (e.tenant IS NULL OR e.tenant = sub.tenant)"
+);
 
 const ATTEMPTS: &str = "/* reader.attempts */
 SELECT id, attempt_at, status::text, response_status, error_code, duration_ms, response_excerpt, lease_resets,
@@ -41,7 +63,7 @@ FROM webhook_delivery_jobs WHERE saga_id = $1 ORDER BY attempt_at";
 const OWN_SUBSCRIPTION: &str = "/* reader.own_subscription */
 SELECT 1 FROM subscriptions WHERE id = $1 AND tenant = $2";
 
-/// Whether little of a tenant waits: then its page is found among that. Who has much has some of it among the newest.
+/// Whether little of a tenant waits.
 const WAITING_OF_TENANT: &str = "/* reader.waiting_of_tenant */
 SELECT count(*) <= 10000 FROM (
     SELECT FROM subscriptions o CROSS JOIN LATERAL (
@@ -49,6 +71,12 @@ SELECT count(*) <= 10000 FROM (
         WHERE w.subscription_id = o.id AND w.status IN ('Pending', 'PendingRetry') LIMIT 10001
     ) w
     WHERE o.tenant = $1 LIMIT 10001
+) counted";
+
+/// The same of all.
+const WAITING_OF_ALL: &str = "/* reader.waiting_of_all */
+SELECT count(*) <= 20000 FROM (
+    SELECT FROM webhook_delivery_sagas w WHERE w.status IN ('Pending', 'PendingRetry') LIMIT 20001
 ) counted";
 
 /// How many deliveries an event shows.
@@ -62,31 +90,33 @@ pub(super) async fn list(client: &Client, wanted: ListQuery<'_, DeliveryFilter>)
             return Ok(Page::empty());
         }
     }
-    let few_waiting = match waiting_tenant(scope, wanted) {
-        Some(tenant) => {
-            let statement = client.prepare_cached(WAITING_OF_TENANT).await?;
-            client.query_one(&statement, &[&tenant]).await?.try_get(0)?
-        }
-        None => false,
+    let waiting = match Waiting::of(scope, wanted) {
+        Some(waiting) if waiting.is_little(client).await? => Some(waiting),
+        _ => None,
     };
-    let filter = |ids: Range<i64>| filter_of(scope, wanted, ids, u64::from(request.limit) + 1, few_waiting);
+    let filter = |ids: Range<i64>| filter_of(scope, wanted, ids, u64::from(request.limit) + 1, waiting);
     match BlockFilter::of_deliveries(scope, wanted).filter(|_| !leads_by_itself(&wanted.statuses)) {
         Some(blocks) => {
-            let listed = Listed { select: SELECT, id: "s.id", row: delivery, filter, blocks: &blocks };
+            let listed =
+                Listed { select: SELECT_FROM_SAGAS, id: "s.id", row: delivery, filter, blocks: &blocks };
             listed.page(client, request).await
         }
-        None => page(client, SELECT, "s.id", &filter(0..request.top()), request, delivery).await,
+        None => page(client, select(wanted), "s.id", &filter(0..request.top()), request, delivery).await,
     }
 }
 
 /// The statement of a first page where no block leads to it; how many rows is its last parameter.
 #[cfg(feature = "test-support")]
 pub(crate) fn page_of(scope: &TenantScope, wanted: &DeliveryFilter, most: u32) -> (String, Filter) {
-    let mut filter =
-        filter_of(scope, wanted, 0..i64::MAX, u64::from(most), waiting_tenant(scope, wanted).is_some());
-    let sql = super::newest(SELECT, "s.id", &filter);
+    let waiting = Waiting::of(scope, wanted);
+    let mut filter = filter_of(scope, wanted, 0..i64::MAX, u64::from(most), waiting);
+    let sql = super::newest(select(wanted), "s.id", &filter);
     filter.number(i64::from(most));
     (sql, filter)
+}
+
+const fn select(wanted: &DeliveryFilter) -> &'static str {
+    if by_event(wanted) { SELECT } else { SELECT_FROM_SAGAS }
 }
 
 /// Statuses that few sagas have at a time, or that an index has.
@@ -94,30 +124,88 @@ fn leads_by_itself(statuses: &BTreeSet<SagaStatus>) -> bool {
     !statuses.is_empty() && !statuses.contains(&SagaStatus::Completed)
 }
 
-/// The tenant, if what waits of it is asked for, and nothing that is Completed.
-fn waiting_tenant<'a>(scope: &'a TenantScope, wanted: &DeliveryFilter) -> Option<&'a str> {
-    let waits = leads_by_itself(&wanted.statuses) && wanted.statuses.iter().any(|status| is_waiting(*status));
-    scope.tenant().filter(|_| waits && wanted.subscription_id.is_none() && !by_event(wanted))
+/// What waits, of a tenant or of all: its page is found among that where it is little. Who has much has some of it among the
+/// newest.
+#[derive(Clone, Copy)]
+enum Waiting<'a> {
+    OfTenant(&'a str),
+    OfAll,
+}
+
+impl<'a> Waiting<'a> {
+    /// If what waits is asked for, and nothing that is Completed. (What waits of a subscription has an index.)
+    fn of(scope: &'a TenantScope, wanted: &DeliveryFilter) -> Option<Self> {
+        let waits =
+            leads_by_itself(&wanted.statuses) && wanted.statuses.iter().any(|status| is_waiting(*status));
+        let waiting = scope.tenant().map_or(Self::OfAll, Self::OfTenant);
+        (waits && wanted.subscription_id.is_none() && !by_event(wanted)).then_some(waiting)
+    }
+
+    async fn is_little(self, client: &Client) -> DbResult<bool> {
+        let row = match self {
+            Self::OfTenant(tenant) => {
+                let statement = client.prepare_cached(WAITING_OF_TENANT).await?;
+                client.query_one(&statement, &[&tenant]).await?
+            }
+            Self::OfAll => {
+                let statement = client.prepare_cached(WAITING_OF_ALL).await?;
+                client.query_one(&statement, &[]).await?
+            }
+        };
+        Ok(row.try_get(0)?)
+    }
+
+    /// The newest `most` of it.
+    fn newest(self, filter: &mut Filter, wanted: &DeliveryFilter, top: i64, most: u64) -> String {
+        let waiting = wanted.statuses.iter().filter(|status| is_waiting(**status));
+        let names: Vec<String> = waiting.map(|status| format!("'{status}'")).collect();
+        let mut conditions = vec![format!("w.id < {}", filter.number(top))];
+        conditions.extend(period(filter, "w.created_at", wanted));
+        let mut events = String::new();
+        if let Some(event_type) = &wanted.event_type {
+            events.push_str(" JOIN events x ON x.id = w.event_id");
+            conditions.push(format!("x.event_type = {}", filter.number(event_type.to_string())));
+        }
+        let sagas = format!(
+            "SELECT w.id, w.event_id, w.created_at FROM webhook_delivery_sagas w \
+             WHERE w.status IN ({}) AND w.status IN ('Pending', 'PendingRetry')",
+            names.join(", ")
+        );
+        // `OFFSET 0`: else the planner may read the sagas in the order of their ids, all that are newer included.
+        let from = match self {
+            Self::OfTenant(tenant) => {
+                conditions.push(format!("o.tenant = {}", filter.number(tenant.to_owned())));
+                format!(
+                    "subscriptions o CROSS JOIN LATERAL ({sagas} AND w.subscription_id = o.id OFFSET 0) w"
+                )
+            }
+            Self::OfAll => format!("({sagas} OFFSET 0) w"),
+        };
+        let most = filter.number(i64::try_from(most).unwrap_or(i64::MAX));
+        format!(
+            "(SELECT w.id FROM {from}{events} WHERE {} ORDER BY w.id DESC LIMIT {most})",
+            conditions.join(" AND ")
+        )
+    }
 }
 
 /// The event leads to its few sagas.
-fn by_event(wanted: &DeliveryFilter) -> bool {
+const fn by_event(wanted: &DeliveryFilter) -> bool {
     wanted.event_id.is_some() || wanted.external_id.is_some() || wanted.correlation_id.is_some()
 }
 
-/// `most`: how many rows are read of it.
+/// `most`: how many rows are read of it. `waiting`: what waits, if that is little.
 fn filter_of(
     scope: &TenantScope,
     wanted: &DeliveryFilter,
     ids: Range<i64>,
     most: u64,
-    few_waiting: bool,
+    waiting: Option<Waiting<'_>>,
 ) -> Filter {
     let mut filter = Filter::new();
     filter.add("s.id >= ", ids.start);
     filter.add("s.id < ", ids.end);
-    let few_of = waiting_tenant(scope, wanted).filter(|_| few_waiting);
-    filter_statuses(&mut filter, scope, wanted, few_of, ids.end, most);
+    filter_statuses(&mut filter, scope, wanted, waiting, ids.end, most);
     filter.add_some("s.subscription_id = ", wanted.subscription_id.map(|id| id.0));
     filter.add_some("s.event_id = ", wanted.event_id.map(|id| id.0));
     wanted.add_event_to(scope, &mut filter);
@@ -126,12 +214,11 @@ fn filter_of(
 
 /// Spelled out, so that the planner can see which partial index fits. What is not Completed is found by what leads to it:
 /// the partial index, open jobs, letters. Those are few, where the sagas may be millions.
-/// `few_of`: a tenant of which little waits.
 fn filter_statuses(
     filter: &mut Filter,
     scope: &TenantScope,
     wanted: &DeliveryFilter,
-    few_of: Option<&str>,
+    waiting: Option<Waiting<'_>>,
     top: i64,
     most: u64,
 ) {
@@ -141,14 +228,14 @@ fn filter_statuses(
     }
     let names: Vec<String> = statuses.iter().map(|status| format!("'{status}'")).collect();
     filter.add_fixed(&format!("s.status IN ({})", names.join(", ")));
-    let only_waiting = few_of.is_none() && statuses.iter().all(|status| is_waiting(*status));
+    let only_waiting = waiting.is_none() && statuses.iter().all(|status| is_waiting(*status));
     if by_event(wanted) || !leads_by_itself(statuses) || only_waiting {
         return;
     }
     let mut sources = Vec::new();
     if statuses.iter().any(|status| is_waiting(*status)) {
-        sources.push(match (few_of, wanted.subscription_id) {
-            (Some(tenant), _) => waiting_of(filter, tenant, wanted, top, most),
+        sources.push(match (waiting, wanted.subscription_id) {
+            (Some(waiting), _) => waiting.newest(filter, wanted, top, most),
             (None, Some(id)) => format!("{WAITING_IDS} AND w.subscription_id = {}", filter.number(id.0)),
             (None, None) => WAITING_IDS.to_owned(),
         });
@@ -188,29 +275,6 @@ fn dead(filter: &mut Filter, scope: &TenantScope, wanted: &DeliveryFilter, top: 
     format!(
         "(SELECT d.saga_id FROM letter_heads d WHERE {} ORDER BY {order} LIMIT {most}) \
          UNION ALL SELECT saga_id FROM pending_dead_letters",
-        conditions.join(" AND ")
-    )
-}
-
-/// The newest `most` that wait of a tenant, from its subscriptions.
-fn waiting_of(filter: &mut Filter, tenant: &str, wanted: &DeliveryFilter, top: i64, most: u64) -> String {
-    let waiting = wanted.statuses.iter().filter(|status| is_waiting(**status));
-    let names: Vec<String> = waiting.map(|status| format!("'{status}'")).collect();
-    let mut conditions = vec![format!("w.id < {}", filter.number(top))];
-    conditions.extend(period(filter, "w.created_at", wanted));
-    let mut from = String::new();
-    if let Some(event_type) = &wanted.event_type {
-        from.push_str(" JOIN events x ON x.id = w.event_id");
-        conditions.push(format!("x.event_type = {}", filter.number(event_type.to_string())));
-    }
-    let tenant = filter.number(tenant.to_owned());
-    let most = filter.number(i64::try_from(most).unwrap_or(i64::MAX));
-    format!(
-        "(SELECT w.id FROM subscriptions o CROSS JOIN LATERAL (\
-             SELECT w.id, w.event_id, w.created_at FROM webhook_delivery_sagas w \
-             WHERE w.subscription_id = o.id AND w.status IN ({}) AND w.status IN ('Pending', 'PendingRetry') OFFSET 0\
-         ) w{from} WHERE o.tenant = {tenant} AND {} ORDER BY w.id DESC LIMIT {most})",
-        names.join(", "),
         conditions.join(" AND ")
     )
 }

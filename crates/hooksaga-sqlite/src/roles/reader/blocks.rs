@@ -124,7 +124,13 @@ fn read<T>(
     while let Some(step) = pager.step()? {
         let found = match step {
             PagerStep::Span(ids, most) => newest(tx, listed, ids, most)?,
-            PagerStep::Rows(ids, most) => select(tx, listed, listed.source.from_unindexed, ids, most)?,
+            PagerStep::Rows(ranges, most) => {
+                let mut found = Vec::new();
+                for ids in ranges {
+                    found.extend(select(tx, listed, listed.source.from_unindexed, ids, most)?);
+                }
+                found
+            }
             PagerStep::Blocks(next) => {
                 pager.found_blocks(&next_blocks(tx, blocks, next)?);
                 continue;

@@ -190,6 +190,11 @@ fn add_statuses(filters: &mut Filter, statuses: &[SagaStatus]) {
 const WAITING_IDS: &str = "SELECT w.id FROM webhook_delivery_sagas AS w INDEXED BY idx_saga_waiting
                             WHERE w.status IN ('Pending', 'PendingRetry')";
 
+const WAITING_IDS_OF_TENANT: &str = "SELECT w.id FROM subscriptions AS o INDEXED BY idx_sub_tenant
+                                      CROSS JOIN webhook_delivery_sagas AS w INDEXED BY idx_saga_waiting
+                                      ON w.subscription_id = o.id
+                                      WHERE o.tenant = ? AND w.status IN ('Pending', 'PendingRetry')";
+
 /// Each saga in progress has an open job, or one whose result is not applied yet.
 const IN_PROGRESS_IDS: &str =
     "SELECT saga_id FROM webhook_delivery_jobs WHERE status IN ('Pending', 'Leased')
@@ -198,20 +203,30 @@ const IN_PROGRESS_IDS: &str =
 
 /// What leads to sagas with these statuses, none of which is Completed: no planner would find it.
 fn add_sources(filters: &mut Filter, scope: &TenantScope, wanted: &DeliveryFilter, request: PageRequest) {
-    let mut sources = Vec::new();
+    let (mut sources, mut values) = (Vec::new(), Vec::new());
     if wanted.statuses.iter().copied().any(is_waiting) {
-        sources.push(WAITING_IDS.to_owned());
+        sources.push(match (wanted.subscription_id, scope.tenant()) {
+            (Some(id), _) => {
+                values.push(id.0.into());
+                format!("{WAITING_IDS} AND w.subscription_id = ?")
+            }
+            (None, Some(tenant)) => {
+                values.push(tenant.to_owned().into());
+                WAITING_IDS_OF_TENANT.to_owned()
+            }
+            (None, None) => WAITING_IDS.to_owned(),
+        });
     }
     if wanted.statuses.contains(&SagaStatus::InProgress) {
         sources.push(IN_PROGRESS_IDS.to_owned());
     }
-    let (heads, values) = newest_dead(scope, wanted, request);
-    let dead = wanted.statuses.contains(&SagaStatus::DeadLettered);
-    if dead {
+    if wanted.statuses.contains(&SagaStatus::DeadLettered) {
+        let (heads, of_heads) = newest_dead(scope, wanted, request);
         sources.push(heads);
+        values.extend(of_heads);
     }
     let condition = format!("g.id IN ({})", sources.join(" UNION ALL "));
-    filters.add_with(&condition, values.into_iter().filter(|_| dead));
+    filters.add_with(&condition, values);
 }
 
 /// Each dead saga has its letter, by whose head it is found, or waits for it. Heads say all that they are filtered by here, so
