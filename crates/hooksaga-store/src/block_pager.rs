@@ -156,6 +156,11 @@ mod tests {
         PageRequest { limit, before }
     }
 
+    /// The rows of one range.
+    fn rows(range: Range<i64>, missing: usize) -> PagerStep {
+        PagerStep::Rows(std::iter::once(range).collect(), missing)
+    }
+
     #[test]
     fn the_newest_rows_come_first_and_then_blocks_until_the_page_is_full() {
         let mut pager = BlockPager::new(1000, request(9, None));
@@ -163,13 +168,9 @@ mod tests {
         pager.found_rows(4);
         assert_eq!(pager.step().unwrap(), Some(PagerStep::Blocks(4)), "the block of id 999 is the third");
         pager.found_blocks(&[3, 2, 0]);
-        assert_eq!(
-            pager.step().unwrap(),
-            Some(PagerStep::Rows(vec![512..1000], 6)),
-            "never beyond the index"
-        );
+        assert_eq!(pager.step().unwrap(), Some(rows(512..1000, 6)), "never beyond the index");
         pager.found_rows(5);
-        assert_eq!(pager.step().unwrap(), Some(PagerStep::Rows(vec![0..256], 1)));
+        assert_eq!(pager.step().unwrap(), Some(rows(0..256, 1)));
         pager.found_rows(1);
         assert_eq!(pager.step().unwrap(), None);
     }

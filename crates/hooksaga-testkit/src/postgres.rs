@@ -203,7 +203,9 @@ impl PostgresServer {
         let limit = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
         let server = self.process.id().to_string();
         for id in Self::with_children(self.process.id()) {
-            let limited = Command::new("prlimit").args(["--pid", &id, &format!("--fsize={limit}:")]).status();
+            // As the server's own user: for another's processes not every root may.
+            let limited =
+                unprivileged::command("prlimit").args(["--pid", &id, &format!("--fsize={limit}:")]).status();
             // A child may have ended meanwhile.
             assert!(limited.unwrap().success() || id != server, "prlimit (util-linux)");
         }

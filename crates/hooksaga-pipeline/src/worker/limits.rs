@@ -8,7 +8,7 @@
 //! moments asked for lie ahead of them ([`Lead`]).
 //!
 //! Where another process holds a bucket, its subscription is asked about once more, after the others and apart from them: that
-//! process may be frozen. Such questions wait in the database one at a time, because each keeps a connection.
+//! process may be frozen ([`super::held_limits`]).
 
 use super::{
     attempt::{PreparedAttempt, Settled},
@@ -21,7 +21,6 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
-use tokio::sync::Semaphore;
 
 /// Jobs that are given back at the same time are given back together: their delays are multiples of this.
 const STEP: Duration = Duration::from_millis(20);
@@ -30,19 +29,11 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// However many are before it: a job that is put off for longer counts as put off by a clock that was wrong.
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
 
-/// How the limits of one claim are asked about. Nothing is undecided after the last of these.
-pub(super) const HELD_BUCKETS: [HeldBuckets; 2] = [HeldBuckets::PassOver, HeldBuckets::WaitFor];
-
-/// How long a question waits for its turn to wait for a bucket that is held.
-const TURN: Duration = Duration::from_secs(1);
-
 /// Where this process asks for starts.
 #[derive(Debug)]
 pub(super) struct StartGate {
     learned: Mutex<Learned>,
     most: Lead,
-    /// Held by whoever waits for a bucket.
-    turn: Semaphore,
 }
 
 /// What the answers so far have shown.
@@ -57,7 +48,7 @@ impl StartGate {
     /// the claim and the answer take their time, too.
     pub(super) fn new(time_to_start: Duration) -> Self {
         let learned = Learned { lead: Lead::NONE, answered: Instant::now() };
-        Self { learned: Mutex::new(learned), most: Lead::new(time_to_start / 4), turn: Semaphore::new(1) }
+        Self { learned: Mutex::new(learned), most: Lead::new(time_to_start / 4) }
     }
 
     /// Counts starts, and learns from the answer how far ahead the next question has to be.
@@ -90,9 +81,15 @@ impl StartGate {
     }
 }
 
-/// Attempts of one claim whose subscriptions have a rate limit, each with what it holds while it waits.
+/// Attempts whose subscriptions have a rate limit, each with what it holds while it waits.
 #[derive(Debug)]
 pub(super) struct LimitedAttempts<T>(BTreeMap<SubscriptionId, (RateLimit, Vec<(PreparedAttempt, T)>)>);
+
+impl<T> Default for LimitedAttempts<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
 
 /// What was decided about limited attempts, each with what it holds.
 pub(super) struct Passed<T> {
@@ -100,6 +97,11 @@ pub(super) struct Passed<T> {
     pub(super) back: Vec<(Settled, T)>,
     /// Another process held their buckets.
     pub(super) undecided: LimitedAttempts<T>,
+}
+
+impl<T> Passed<T> {
+    pub(super) const NOTHING: Self =
+        Self { start: Vec::new(), back: Vec::new(), undecided: LimitedAttempts(BTreeMap::new()) };
 }
 
 impl Work {
@@ -128,6 +130,15 @@ impl<T> LimitedAttempts<T> {
         self.0.is_empty()
     }
 
+    /// Adds others, behind those that are there.
+    pub(super) fn append(&mut self, others: Self) {
+        for (id, (limit, attempts)) in others.0 {
+            let of_one = self.0.entry(id).or_insert((limit, Vec::new()));
+            of_one.0 = limit;
+            of_one.1.extend(attempts);
+        }
+    }
+
     /// Asks how many may start.
     pub(super) async fn pass(
         self,
@@ -141,13 +152,6 @@ impl<T> LimitedAttempts<T> {
             jobs: u32::try_from(of_one.len()).unwrap_or(u32::MAX),
         };
         let starting: Vec<Starting> = self.0.iter().map(starting).collect();
-        let turn = match held {
-            HeldBuckets::PassOver => None,
-            HeldBuckets::WaitFor => match tokio::time::timeout(TURN, gate.turn.acquire()).await {
-                Ok(turn) => turn.ok(),
-                Err(_) => return self.postponed(),
-            },
-        };
         let (starts, lead) = match gate.ask(store, &starting, held).await {
             Ok(answer) => answer,
             Err(error) => {
@@ -155,7 +159,6 @@ impl<T> LimitedAttempts<T> {
                 return self.postponed();
             }
         };
-        drop(turn);
         let (mut start, mut back, mut undecided) = (Vec::new(), Vec::new(), BTreeMap::new());
         for ((id, (limit, of_one)), reserved) in self.0.into_iter().zip(starts.reserved) {
             let Some(reserved) = reserved else {
@@ -179,10 +182,10 @@ impl<T> LimitedAttempts<T> {
     }
 
     /// All of them are given back.
-    fn postponed(self) -> Passed<T> {
+    pub(super) fn postponed(self) -> Passed<T> {
         let all = self.0.into_values().flat_map(|(_, of_one)| of_one);
         let back = all.map(|(attempt, held)| (attempt.about.give_back(AFTER_FAILURE), held)).collect();
-        Passed { start: Vec::new(), back, undecided: Self(BTreeMap::new()) }
+        Passed { back, ..Passed::NOTHING }
     }
 }
 
@@ -193,25 +196,20 @@ fn in_steps(delay: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fake_store::FakeStore, *};
+    use super::*;
 
-    /// Where a process that holds a bucket is frozen, the others keep their connections for what they can do.
-    #[tokio::test(start_paused = true)]
-    async fn one_question_at_a_time_waits_for_a_bucket_that_is_held() {
-        let (store, gate) = (FakeStore::default(), StartGate::new(Duration::from_secs(30)));
-        let ask = |held| LimitedAttempts::<()>(BTreeMap::new()).pass(&store, &gate, held);
-        let others = async {
-            for _ in 0..3 {
-                ask(HeldBuckets::WaitFor).await;
-            }
-            ask(HeldBuckets::PassOver).await;
-        };
-        tokio::select! {
-            biased;
-            _ = ask(HeldBuckets::WaitFor) => panic!("nobody lets go of it"),
-            () = others => {}
+    impl LimitedAttempts<()> {
+        pub(in super::super) fn of(
+            id: SubscriptionId,
+            limit: RateLimit,
+            attempts: Vec<(PreparedAttempt, ())>,
+        ) -> Self {
+            Self(BTreeMap::from([(id, (limit, attempts))]))
         }
-        assert_eq!(*store.limits_asked.lock().unwrap(), [HeldBuckets::WaitFor, HeldBuckets::PassOver]);
+
+        pub(in super::super) fn subscriptions(&self) -> Vec<SubscriptionId> {
+            self.0.keys().copied().collect()
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@
 mod attempt;
 #[cfg(test)]
 mod fake_store;
+mod held_limits;
 mod in_flight;
 mod limits;
 mod parking;
@@ -30,10 +31,11 @@ use crate::{
     batch_size::BatchSize, driver::Rhythm, random_i64,
 };
 use attempt::{PreparedAttempt, Settled};
+use held_limits::HeldLimits;
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{ClaimLimits, HeldBuckets, LeaseToken, Stage, StoreResult, WorkerStore};
 use in_flight::{HeldBytes, InFlight, PAYLOAD_BYTES, STRETCH, Slot, are_all_in};
-use limits::{HELD_BUCKETS, StartGate};
+use limits::StartGate;
 use parking::Parked;
 use report::Reporter;
 use results::{ClaimAllowance, ResultGate};
@@ -77,6 +79,7 @@ pub struct Worker {
     gate: Arc<ResultGate>,
     claims: Arc<BatchSize>,
     starts: Arc<StartGate>,
+    held_limits: Arc<HeldLimits<Slot>>,
 }
 
 impl Worker {
@@ -105,7 +108,21 @@ impl Worker {
         let reporter = Arc::new(reporter);
         let claims = Arc::new(BatchSize::new(Self::BATCH));
         let starts = Arc::new(StartGate::new(config.time_to_start()));
-        Self { store, client, key, config, signals, metrics, reporter, parked, gate, claims, starts }
+        let held_limits = Arc::new(HeldLimits::new());
+        Self {
+            store,
+            client,
+            key,
+            config,
+            signals,
+            metrics,
+            reporter,
+            parked,
+            gate,
+            claims,
+            starts,
+            held_limits,
+        }
     }
 
     /// Works until the order to stop, and then until everything claimed is reported or given back. Ends before
@@ -192,20 +209,12 @@ impl Worker {
         if !limited.is_empty() {
             let (worker, settled, shutdown) = (self.clone(), settled.clone(), shutdown.clone());
             tokio::spawn(async move {
-                let mut limited = limited;
-                for held in HELD_BUCKETS {
-                    let passed = limited.pass(&*worker.store, &worker.starts, held).await;
-                    for (attempt, slot) in passed.start {
-                        worker.start(attempt, slot, &settled, &shutdown);
-                    }
-                    for (done, slot) in passed.back {
-                        let _ = settled.send(done).await;
-                        drop(slot);
-                    }
-                    limited = passed.undecided;
-                    if limited.is_empty() {
-                        break;
-                    }
+                let (store, gate) = (&*worker.store, &worker.starts);
+                let passed = limited.pass(store, gate, HeldBuckets::PassOver).await;
+                worker.go_on(passed.start, passed.back, &settled, &shutdown).await;
+                if !passed.undecided.is_empty() {
+                    let passed = worker.held_limits.pass(passed.undecided, store, gate).await;
+                    worker.go_on(passed.start, passed.back, &settled, &shutdown).await;
                 }
             });
         }
@@ -216,6 +225,23 @@ impl Worker {
             return Ok(self.wait_for_the_skipped(in_flight, &limits.skip, shutdown).await);
         }
         Ok(Progress::of_batch(claimed, limits.jobs))
+    }
+
+    /// Starts the attempts that may start, and gives the others back.
+    async fn go_on(
+        &self,
+        start: Vec<(PreparedAttempt, Slot)>,
+        back: Vec<(Settled, Slot)>,
+        settled: &mpsc::Sender<Settled>,
+        shutdown: &Shutdown,
+    ) {
+        for (attempt, slot) in start {
+            self.start(attempt, slot, settled, shutdown);
+        }
+        for (done, slot) in back {
+            let _ = settled.send(done).await;
+            drop(slot);
+        }
     }
 
     /// Carries an attempt out beside everything else.
