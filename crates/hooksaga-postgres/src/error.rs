@@ -6,7 +6,7 @@ use hooksaga_store::{StoreError, StoreResult, database_tls::handshake_failure};
 use std::{error::Error as _, io};
 use tokio_postgres::error::{DbError as ServerError, SqlState};
 
-/// A failure inside a store call, before it is known whether it is worth another try.
+/// A failure inside a store call, before it is decided whether to try again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DbError {
     #[error(transparent)]
@@ -33,7 +33,7 @@ impl DbError {
         Self::Store(StoreError::Other(what.to_string()))
     }
 
-    /// For a query of the API's reader: the server ended it because it took too long.
+    /// A query of the API's reader took too long, and the server ended it.
     pub(crate) fn of_a_query(self) -> Self {
         if self.code() == Some(&SqlState::QUERY_CANCELED) {
             return Self::Store(StoreError::TooSlow("ended by the server".to_owned()));
@@ -79,7 +79,7 @@ impl DbError {
     }
 }
 
-/// The boundary's error for one of the driver's.
+/// The store's error for one of the driver's.
 pub fn store_error(error: &tokio_postgres::Error) -> StoreError {
     if let Some(error) = error.as_db_error() {
         return from_database(error);

@@ -153,7 +153,7 @@ pub async fn open_reader(options: ServerOptions) -> StoreResult<Arc<dyn ReaderSt
     Ok(Arc::new(reader))
 }
 
-/// Connects as the login of a URL, without a role and without time limits: for tools that look after databases.
+/// Connects as the login of a URL, without a role and without time limits: for tools that maintain databases.
 pub async fn connect_as_login(url: &str) -> StoreResult<tokio_postgres::Client> {
     connect_once(&SessionKind::Login.configuration(&ServerOptions::login(url))?).await
 }
@@ -192,7 +192,7 @@ async fn check_login(options: &ServerOptions) -> StoreResult<Option<String>> {
     checked(row.try_get(0))
 }
 
-/// Rights that are missing at the start are a matter of set-up.
+/// If rights are missing at the start, the set-up is wrong.
 async fn ready(reader: &roles::ReaderSql) -> StoreResult<i64> {
     reader.ready().await.map_err(|error| match error {
         StoreError::Denied(text) => StoreError::Setup(format!(
@@ -202,7 +202,7 @@ async fn ready(reader: &roles::ReaderSql) -> StoreResult<i64> {
     })
 }
 
-/// The version of the schema that this program makes and works on.
+/// The version of the schema that this program creates and works on.
 pub fn schema_version() -> i64 {
     hooksaga_store::migration::latest(schema::MIGRATIONS)
 }

@@ -88,7 +88,7 @@ impl RolePool {
         Ok(Self { pool, tls })
     }
 
-    /// How many connections calls have, and how many they may have.
+    /// How many connections are in use by calls, and how many may be.
     pub(crate) fn in_use(&self) -> (usize, usize) {
         let status = self.pool.status();
         (status.size.saturating_sub(status.available), status.max_size)

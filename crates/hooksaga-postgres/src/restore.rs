@@ -1,6 +1,6 @@
-//! After a restore from a backup: ids that were assigned since the backup was made must not be assigned again, since
-//! receivers know them and would take new events for duplicates. If the restore left triggers out, the tables that they
-//! maintain for lists lack rows, which are added here.
+//! After a restore from a backup: ids that were assigned after the backup was made must not be assigned again, since
+//! receivers know them and would take new events for duplicates. If the restore left triggers out, the table that they
+//! write for lists (`letter_heads`) lacks rows, which are added here.
 
 use crate::{error::checked, options::SessionKind, pool::connect_once};
 use hooksaga_store::{
@@ -16,7 +16,7 @@ FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
 WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('schema_migrations'))
   AND c.relkind = 'r' AND a.attidentity <> '' ORDER BY c.relname";
 
-/// Repairs what triggers keep for lists, in case that the restore left those out. Returns how many rows were wrong.
+/// Repairs the table that triggers write for lists, in case the restore left the triggers out. Returns how many rows were wrong.
 pub async fn repair_lists(options: ServerOptions) -> StoreResult<u64> {
     let client = connect_once(&SessionKind::Login.configuration(&options)?).await?;
     let mut rows = 0;
@@ -26,7 +26,8 @@ pub async fn repair_lists(options: ServerOptions) -> StoreResult<u64> {
     Ok(rows)
 }
 
-/// Moves the ids of every table forward, and the number of each subscription's next challenge, which is in its id.
+/// Moves the ids of every table forward, and the number of each subscription's next challenge, which is part of the
+/// challenge's id.
 pub async fn move_ids_forward(options: ServerOptions) -> StoreResult<Vec<MovedIds>> {
     let client = connect_once(&SessionKind::Login.configuration(&options)?).await?;
     let mut moved = Vec::new();

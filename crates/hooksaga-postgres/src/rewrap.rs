@@ -5,8 +5,8 @@ use crate::{error::checked, options::SessionKind, pool::connect_once};
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{REWRAP_BATCH, Rewrap, SEALED_TABLES, SealedSecret, ServerOptions, StoreResult};
 
-/// Seals everything valid that another key has sealed; how many rows that were. Whatever sealing fails with ends it; what
-/// was moved until then stays so.
+/// Encrypts every valid text again that another key has encrypted. Returns how many rows that were. The first error ends it;
+/// the rows until then stay encrypted with the new key.
 pub async fn rewrap(options: &ServerOptions, rewrap: Rewrap<'_>) -> StoreResult<u64> {
     let client = connect_once(&SessionKind::Login.configuration(options)?).await?;
     let mut moved = 0;

@@ -20,7 +20,7 @@ use hooksaga_store::{
 };
 use tokio_postgres::{Client, Row};
 
-/// Every step. Never edited after a release, only added to.
+/// Every step. A released step is never edited; new steps are added.
 pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
     Migration { version: 2, name: "guards", sql: GUARDS },

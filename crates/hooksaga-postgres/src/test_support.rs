@@ -1,4 +1,4 @@
-//! Direct access to the database for the tests: sessions exactly as a component has them, and the hot
+//! Direct access to the database for the tests: sessions with exactly the settings of a component, and the hot
 //! statements with typical arguments.
 
 use crate::{

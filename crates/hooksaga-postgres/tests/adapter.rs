@@ -19,7 +19,7 @@ use std::{
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
-/// A database of its own; dropped with this.
+/// A separate database, which is deleted when this is dropped.
 pub(crate) struct Database {
     pub(crate) url: String,
     handles: PostgresDatabase,

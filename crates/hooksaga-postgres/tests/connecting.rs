@@ -12,7 +12,7 @@ fn event(external_id: Option<&str>) -> NewEvent {
     crate::adapter::event(external_id, "c")
 }
 
-/// A setting as a role's session sees it.
+/// The value of a setting in a role's session.
 async fn setting(db: &Database, role: Role, name: &str) -> String {
     let client = db.as_role(role).await.unwrap();
     client.query_one("SELECT current_setting($1)", &[&name]).await.unwrap().get(0)

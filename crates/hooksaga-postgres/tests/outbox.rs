@@ -51,7 +51,7 @@ async fn stranger(db: &Database) -> (String, App) {
     (login, App(superuser(&url).await))
 }
 
-/// One that may call the outbox.
+/// A login that may call the outbox.
 async fn app(db: &Database) -> App {
     let (login, app) = stranger(db).await;
     let grant = format!("GRANT EXECUTE ON FUNCTION hooksaga_append TO {login}");

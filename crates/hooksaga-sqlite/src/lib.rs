@@ -171,7 +171,7 @@ async fn blocking<T: Send + 'static>(
         .unwrap_or_else(|_| Err(StoreError::Other("opening the database was interrupted".to_owned())))
 }
 
-/// The version of the schema that this program makes and works on.
+/// The version of the schema that this program creates and works on.
 pub fn schema_version() -> i64 {
     hooksaga_store::migration::latest(schema::MIGRATIONS)
 }

@@ -1,6 +1,6 @@
-//! After a restore from a backup: ids that were assigned since the backup was made must not be assigned again, since
-//! receivers know them and would take new events for duplicates. If the restore left triggers out, the tables that they
-//! maintain for lists lack rows, which are added here.
+//! After a restore from a backup: ids that were assigned after the backup was made must not be assigned again, since
+//! receivers know them and would take new events for duplicates. If the restore left triggers out, the table that they
+//! write for lists (`letter_heads`) lacks rows, which are added here.
 
 use crate::{
     error::store_error,
@@ -13,7 +13,7 @@ use hooksaga_store::{
 };
 use rusqlite::{Connection, TransactionBehavior};
 
-/// Repairs what triggers keep for lists, in case that the restore left those out. Returns how many rows were wrong.
+/// Repairs the table that triggers write for lists, in case the restore left the triggers out. Returns how many rows were wrong.
 pub(crate) fn repair_lists(location: &Location, _lock: &ServerLock) -> StoreResult<u64> {
     let mut connection = connect(location.path())?;
     let repair = |connection: &mut Connection| -> rusqlite::Result<usize> {
@@ -28,7 +28,8 @@ pub(crate) fn repair_lists(location: &Location, _lock: &ServerLock) -> StoreResu
     Ok(repair(&mut connection).map_err(|error| store_error(&error))? as u64)
 }
 
-/// Moves the ids of every table forward, and the number of each subscription's next challenge, which is in its id. The lock shows that no server works on the file.
+/// Moves the ids of every table forward, and the number of each subscription's next challenge, which is part of the
+/// challenge's id. The lock shows that no server works on the file.
 pub(crate) fn move_ids(location: &Location, _lock: &ServerLock) -> StoreResult<Vec<MovedIds>> {
     let mut connection = connect(location.path())?;
     move_all(&mut connection).map_err(|error| store_error(&error))

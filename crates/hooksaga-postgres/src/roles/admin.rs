@@ -1,4 +1,4 @@
-//! `subscription_admin`: configures subscriptions. It never writes the columns that verification writes.
+//! `subscription_admin`: configures subscriptions. It never writes the verification columns.
 //!
 //! `subscription_topics`, which routing looks up, is written in the transaction that writes a subscription's topics.
 
@@ -42,17 +42,17 @@ SELECT ",
 const TAKEN: &str = "/* admin.taken */
 SELECT id FROM subscriptions WHERE tenant = $1 AND event_type = $2 AND callback_url = $3 AND deleted_at IS NULL";
 
-/// Two changes of one subscription come one after the other. What follows in the transaction is a statement of its own:
+/// Serialises two changes of one subscription. What follows in the transaction is a statement of its own:
 /// only then does it see what an earlier change left.
 const LOCK: &str = "/* admin.lock */
 SELECT callback_url, header_names IS NOT NULL, active FROM subscriptions
 WHERE id = $1 AND ($2::text IS NULL OR tenant = $2) AND deleted_at IS NULL FOR UPDATE";
 
-/// Of an endpoint that fails: what was counted was another's, or is to be counted anew.
+/// Deletes the counters of a failing endpoint: they were those of another URL, or counting starts again.
 const END_RUN: &str = "/* admin.end_run */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = false, gone_url = NULL WHERE subscription_id = $1";
 
-/// What it had to catch up with when it was paused goes on at once.
+/// The scan that catches up, and waited while it was paused, continues at once.
 const CATCH_UP_NOW: &str =
     "/* admin.catch_up_now */ UPDATE catch_ups SET next_at = now() WHERE subscription_id = $1";
 

@@ -1,6 +1,6 @@
 //! `endpoint_caretaker`: disables subscriptions whose endpoint is gone or keeps failing, and tells operators.
 //!
-//! What it writes is rare, and written row by row.
+//! It writes rarely, so it writes row by row.
 
 use crate::{
     error::{DbError, DbResult},
@@ -243,7 +243,7 @@ async fn disable(transaction: &Transaction<'_>, wanted: &Disable) -> DbResult<Op
     Ok(Some(disabled))
 }
 
-/// Of what happened to a subscription, from a row that begins with its tenant, its URL and the time.
+/// The announcement about a subscription, from a row that begins with its tenant, its URL and the time.
 fn announcement(row: &Row, what: Happening) -> DbResult<Announcement> {
     Ok(what.at(row.try_get::<_, SqlTime>(2)?.0, row.try_get(0)?, row.try_get(1)?))
 }

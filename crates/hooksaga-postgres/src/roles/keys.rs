@@ -43,7 +43,7 @@ WHERE id < $1 AND (revoked_at IS NULL AND (expires_at IS NULL OR expires_at > no
 ORDER BY id DESC LIMIT $2"
 );
 
-/// The first time counts.
+/// A repeated call keeps the first time.
 const REVOKE: &str = concat!(
     "/* keys.revoke */
 UPDATE api_keys SET revoked_at = coalesce(revoked_at, now()) WHERE id = $1
@@ -66,7 +66,7 @@ UPDATE api_keys SET last_used_at = now() WHERE id = ANY (ARRAY(SELECT id FROM us
 const RECORD: &str = "/* keys.record */
 INSERT INTO audit_records (key_id, key_name, action, target, tenant) VALUES ($1, $2, $3, $4, $5)";
 
-/// The keys, for either role that changes them: each has its own pool.
+/// The keys, for each of the two roles that change them: each has its own pool.
 pub(crate) struct KeysSql(pub(crate) RolePool);
 
 #[async_trait]

@@ -85,7 +85,7 @@ WITH at AS MATERIALIZED (
 )
 SELECT count(*) FROM seen";
 
-/// Not the block that is still being filled.
+/// Leaves out the block that is still being filled.
 pub(crate) const TRIM_LOOK: &str = "/* list_indexer.trim_look */
 SELECT t.block, EXISTS (SELECT FROM webhook_delivery_sagas s
                         WHERE s.id >= t.block * 256 AND s.id < (t.block + 1) * 256)

@@ -24,7 +24,7 @@ pub(crate) fn integer(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
 
-/// The status that a text stands for.
+/// Parses a status.
 pub(crate) fn parsed<T: std::str::FromStr<Err = impl std::fmt::Display>>(text: &str) -> DbResult<T> {
     text.parse().map_err(DbError::unreadable)
 }

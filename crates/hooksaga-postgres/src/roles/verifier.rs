@@ -27,7 +27,7 @@ WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NU
 ORDER BY tenant, CASE WHEN check_round <> verification_round THEN '-infinity'::timestamptz ELSE next_check_at END, id
 LIMIT $2";
 
-/// Those of the picked ones that are still due, and that nobody else takes at this moment.
+/// Of the picked subscriptions those that are still due and that no other verifier is taking.
 pub(crate) const TAKE_CHECKS: &str = "/* verifier.take_checks */
 WITH due AS MATERIALIZED (
     SELECT id FROM subscriptions
@@ -197,7 +197,7 @@ impl VerifierStore for VerifierSql {
     }
 }
 
-/// The subscriptions whose turn it is, and the tenant behind which the next turn begins.
+/// The subscriptions whose turn it is, and the tenant after which the next turn begins.
 async fn pick(client: &Client, turn: &CheckTurn) -> DbResult<(Vec<i64>, Option<String>)> {
     let statement = client.prepare_cached(OPEN_CHECKS).await?;
     let mut picker = CheckPicker::new(turn);

@@ -1,4 +1,4 @@
-//! `subscription_admin`: configures subscriptions. It never writes the columns that verification writes.
+//! `subscription_admin`: configures subscriptions. It never writes the verification columns.
 
 use super::{
     rows,
@@ -45,11 +45,11 @@ UPDATE subscriptions
        verification_round = verification_round + ?8, updated_at = ?9
  WHERE id = ?1";
 
-/// Of an endpoint that fails: what was counted was another's, or is to be counted anew.
+/// Deletes the counters of a failing endpoint: they were those of another URL, or counting starts again.
 const END_RUN: &str = "/* admin.end_run */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = 0, gone_url = NULL WHERE subscription_id = ?1";
 
-/// What it had to catch up with when it was paused goes on at once.
+/// The scan that catches up, and waited while it was paused, continues at once.
 const CATCH_UP_NOW: &str = "/* admin.catch_up_now */
 UPDATE catch_ups SET next_at = ?2 WHERE subscription_id = ?1";
 

@@ -28,7 +28,7 @@ ON CONFLICT (list, block) DO UPDATE
 const MOVE: &str = "/* list_indexer.move */
 UPDATE OR FAIL list_progress SET below = ?3 WHERE list = ?1 AND below = ?2";
 
-/// Not the block that is still being filled.
+/// Leaves out the block that is still being filled.
 const TRIM_DELIVERIES: &str = "/* list_indexer.trim_deliveries */
 SELECT t.block, EXISTS (SELECT 1 FROM webhook_delivery_sagas AS g
                          WHERE g.id >= t.block * 256 AND g.id < (t.block + 1) * 256)

@@ -1,5 +1,5 @@
 //! The store traits, a file or folder each, with all SQL of the trait. Every statement begins with a tag: the name of that
-//! file or folder, and its own (`/* worker.claim */`). What several stores share has the tag of the store that runs it.
+//! file or folder, and its own (`/* worker.claim */`). A statement that several stores share has the tag of the store that runs it.
 
 mod admin;
 mod caretaker;

@@ -73,7 +73,7 @@ ON CONFLICT (event_id) DO UPDATE
    SET paused = paused + excluded.paused, disabled = disabled + excluded.disabled,
        unverified = unverified + excluded.unverified";
 
-/// What the verification does not queue.
+/// Queues the missed events that the verification does not queue.
 const QUEUE_GAP: &str = "/* router.queue_gap */
 INSERT OR FAIL INTO catch_ups (subscription_id, since, until) VALUES (?1, ?2, ?3)";
 
@@ -173,7 +173,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// It is unverified for no other reason, and its gap begins after this event.
+    /// It is active but not verified, and its gap begins after this event.
     fn misses_early(&self, event: &QueuedEvent) -> bool {
         let later = self.unverified_since.is_some_and(|since| event.created_at < since);
         later && self.active && !self.disabled && !self.verified

@@ -110,7 +110,7 @@ fn take_checks(tx: &Tx<'_>, turn: &CheckTurn, hold: Duration) -> DbResult<TakenC
     Ok(TakenChecks { checks, resume_after })
 }
 
-/// The subscriptions whose turn it is, and the tenant behind which the next turn begins.
+/// The subscriptions whose turn it is, and the tenant after which the next turn begins.
 fn pick(tx: &Tx<'_>, turn: &CheckTurn) -> DbResult<(Vec<SubscriptionId>, Option<String>)> {
     let mut picker = CheckPicker::new(turn);
     while let Some((after, length)) = picker.next_stretch() {

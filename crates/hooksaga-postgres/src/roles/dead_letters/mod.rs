@@ -1,4 +1,4 @@
-//! `dead_letter_operator`: stores dead letters, and sends again what has ended, as new sagas.
+//! `dead_letter_operator`: stores dead letters, and sends deliveries that have ended again, as new sagas.
 
 pub(crate) mod requeue;
 

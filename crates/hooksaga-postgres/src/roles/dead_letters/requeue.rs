@@ -1,4 +1,4 @@
-//! Sending again: a new saga, of the next generation, for the event and subscription of one that has ended.
+//! Sends deliveries again: a new saga, of the next generation, for the event and subscription of a saga that has ended.
 
 use crate::{
     error::{DbError, DbResult},
@@ -13,7 +13,7 @@ use hooksaga_store::{
 };
 use tokio_postgres::{Row, types::ToSql};
 
-/// Whether the janitor has begun to remove the event `e`: what is left of it is not sent again.
+/// Whether the janitor has begun to remove the event `e`: then nothing of it is sent again.
 macro_rules! is_going {
     () => {
         "EXISTS (SELECT FROM removals r WHERE r.kind = 'event' AND r.subject_id = e.id OFFSET 0)"
@@ -21,8 +21,8 @@ macro_rules! is_going {
 }
 pub(crate) use is_going;
 
-/// What must be known of a saga to send it again; `successor` is the saga that it was sent again as. It cannot be delivered
-/// once its event is going.
+/// The columns that decide whether a saga can be sent again; `successor` is the saga that it was sent again as. It cannot be
+/// delivered if the janitor has begun to remove its event.
 macro_rules! saga {
     ($more:literal, $from:literal) => {
         concat!(
@@ -114,7 +114,7 @@ ON CONFLICT DO NOTHING
 RETURNING id, event_id, subscription_id, generation"
 );
 
-/// A subscription that a test event may go to, whether it can, and the delivery that there is.
+/// A subscription for a test event, whether it can get one, and an existing delivery of it.
 const TEST: &str = "/* dead_letters.test */
 SELECT now(), s.max_retry_limit, s.active AND s.verified, e.tenant, e.correlation_id, g.id
 FROM subscriptions s
@@ -122,7 +122,7 @@ JOIN events e ON e.id = $1 AND e.tenant = s.tenant
 LEFT JOIN webhook_delivery_sagas g ON g.event_id = e.id AND g.subscription_id = s.id AND g.generation = 0
 WHERE s.id = $2 AND ($3::text IS NULL OR s.tenant = $3) AND s.deleted_at IS NULL";
 
-/// What is going is not there any more.
+/// A letter whose event is being removed counts as removed.
 const IN_SCOPE: &str = concat!("($2::text IS NULL OR e.tenant = $2) AND NOT ", is_going!());
 
 /// Sends one delivery again, if it has ended.

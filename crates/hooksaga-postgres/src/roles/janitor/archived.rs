@@ -1,4 +1,4 @@
-//! History as it is archived.
+//! Reads history for the archive.
 
 use crate::{
     error::DbResult,
@@ -18,7 +18,7 @@ pub(crate) const EVENTS: &str = "/* janitor.events */
 SELECT id, tenant, event_type, external_id, correlation_id, created_at, payload
 FROM events WHERE id = ANY ($1) ORDER BY id";
 
-/// Deliveries, each with its dead letter and what that was requeued as. OFFSET 0: each look by its key, also in a plan
+/// Deliveries, each with its dead letter and the saga that this was requeued as. OFFSET 0: each look by its key, also in a plan
 /// that was made while the tables were small.
 macro_rules! deliveries {
     ($name:literal, $sagas:literal) => {

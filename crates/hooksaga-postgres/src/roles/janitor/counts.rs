@@ -5,7 +5,7 @@ use deadpool_postgres::Transaction;
 use hooksaga_saga::Timestamp;
 use hooksaga_store::{CountProgress, MINUTE, TOTALS_KEPT};
 
-/// Both rows, or another janitor is at it.
+/// Locks both rows. If they are locked, another janitor is working on the sums.
 const PROGRESS: &str = "/* janitor.count_progress */
 SELECT sums, below, after_subscription_id, now() FROM count_progress ORDER BY sums FOR UPDATE SKIP LOCKED";
 
@@ -81,7 +81,7 @@ pub(super) async fn roll_up(transaction: &Transaction<'_>, limit: u32) -> DbResu
     Ok(minutes.max(totals) >= u64::from(limit))
 }
 
-/// Makes the totals of the next minute that has counts. Returns whether there was one.
+/// Computes the totals of the next minute that has counts. Returns whether there was one.
 async fn sum_minute(
     transaction: &Transaction<'_>,
     progress: &mut CountProgress,

@@ -1,8 +1,8 @@
 //! Events with very many deliveries: their deliveries are removed some at a time.
 //!
-//! The first step decides about the whole event and lists it in `removals`, where it stays until it is gone. Nobody makes a
-//! saga of an event that is listed, so later steps only read the sagas that they remove. The cost of a step does not
-//! depend on how many there are.
+//! The first step decides about the whole event and lists it in `removals`, where it stays until it is removed. No saga of a
+//! listed event is created, so later steps only read the sagas that they remove. The cost of a step does not depend on the
+//! number of sagas.
 
 use super::{DELETE_EVENTS, DELETE_SAGAS, LOCK, MARK, REMAINS, UNMARK, ids, remains};
 use crate::{

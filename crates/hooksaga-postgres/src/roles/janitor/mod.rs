@@ -23,7 +23,7 @@ use hooksaga_store::{
 use std::time::Duration;
 use tokio_postgres::Row;
 
-/// What decides about events, and how much there is of each. No payload is read for its length. (OFFSET 0: by its key,
+/// The columns that decide about events, and the number of rows of each. No payload is read for its length. (OFFSET 0: by its key,
 /// not by a hash of the whole queue.)
 macro_rules! remains {
     ($name:literal, $events:literal) => {
@@ -64,11 +64,11 @@ pub(crate) const OLD_EVENTS: &str = remains!(
 pub(crate) const REMAINS: &str =
     remains!("janitor.remains", "SELECT id, created_at, payload FROM events WHERE id = ANY ($1)");
 
-/// Whoever sends an event again locks it, too: what is read of it after this stays as it is.
+/// Locks events. Sending an event again locks it, too, so what is read of it after this does not change.
 pub(crate) const LOCK: &str = "/* janitor.lock */
 SELECT id FROM events WHERE id = ANY ($1) ORDER BY id FOR UPDATE SKIP LOCKED";
 
-/// An event of which some sagas went before is listed already.
+/// An event of which some sagas were removed before is listed already.
 pub(crate) const MARK: &str = "/* janitor.mark */
 INSERT INTO removals (kind, subject_id) SELECT 'event', id FROM unnest($1::bigint[]) AS id ORDER BY id
 ON CONFLICT DO NOTHING";

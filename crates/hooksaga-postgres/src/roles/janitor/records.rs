@@ -1,4 +1,4 @@
-//! What belongs to no event: ended redrives, audit records, counts, and expired keys.
+//! Removes rows that belong to no event: ended redrives, audit records, counts, and expired keys.
 
 use crate::{error::DbResult, roles::rows::bigint, time::micros};
 use deadpool_postgres::Transaction;
@@ -13,7 +13,7 @@ SELECT id FROM redrives
 WHERE status IN ('done', 'cancelled', 'failed') AND updated_at <= now() - $1::bigint * interval '1 microsecond'
 LIMIT $2";
 
-/// The oldest, of which those that are old: ids are in the order of time, so nothing behind them is read.
+/// Of the oldest rows those that may be removed: ids are in the order of time, so no later rows are read.
 const OLD_RECORDS: &str = "/* janitor.old_records */
 SELECT id FROM (SELECT id, at FROM audit_records ORDER BY id LIMIT $2) r
 WHERE at <= now() - $1::bigint * interval '1 microsecond'";

@@ -1,4 +1,4 @@
-//! Adds up what a batch of results counts for its minute: a row per subscription.
+//! Adds a batch of results to the counts of its minute: a row per subscription.
 
 use hooksaga_saga::{Applied, Latencies, SagaStatus};
 use hooksaga_store::QueuedResult;

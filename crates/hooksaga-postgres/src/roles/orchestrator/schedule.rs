@@ -160,7 +160,7 @@ SELECT subscription_id, count(*) FROM (
      ORDER BY f.seq)
 ) open GROUP BY subscription_id";
 
-/// A heartbeat that lies ahead, because the clock was set back since, is as far from now as an old one.
+/// A heartbeat that lies ahead, because the clock was set back since, counts as one that lies as far back.
 pub(crate) const WORKERS: &str = "/* orchestrator.workers */
 SELECT count(*) FILTER (WHERE silence < $1::bigint), coalesce(sum(slots) FILTER (WHERE silence < $1), 0)::bigint, max(silence)
 FROM (SELECT slots, (abs(extract(epoch FROM now() - seen_at)) * 1000000)::bigint AS silence FROM workers) w

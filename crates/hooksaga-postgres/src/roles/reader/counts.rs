@@ -1,4 +1,5 @@
-//! What ended per hour and minute: from the janitor's sums as far as they go, and from the counts of minutes after that.
+//! How many deliveries ended per hour and minute: from the janitor's sums as far as they reach, and from the counts per minute
+//! after that.
 
 use crate::{error::DbResult, time::SqlTime};
 use deadpool_postgres::Client;
@@ -24,7 +25,7 @@ WHERE c.minute >= $2 AND c.minute < $3
 GROUP BY c.minute
 ORDER BY 1";
 
-/// Of each hour and minute the first 1000 subscriptions: among them are the first 1000 of all, with all that they have.
+/// Of each hour and minute the first 1000 subscriptions. They include the first 1000 of the whole time, with all their counts.
 /// Where the hours have 1000, nothing behind the last of those is shown, and of the minutes only what comes before it is
 /// read.
 macro_rules! subscriptions {

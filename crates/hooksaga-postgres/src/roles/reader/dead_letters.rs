@@ -14,7 +14,7 @@ use hooksaga_store::{
 use std::sync::Arc;
 use tokio_postgres::Row;
 
-/// `successor`: the saga that a requeue made of the letter.
+/// `successor`: the saga that a requeue of the letter created.
 const SELECT: &str = "/* reader.dead_letters */
 SELECT d.id, d.saga_id, d.event_id, e.event_type, d.subscription_id, d.final_error_code, d.created_at,
        successor.id, e.tenant
@@ -27,8 +27,8 @@ LEFT JOIN webhook_delivery_sagas successor
 
 const PAYLOAD: &str = "/* reader.dead_letter_payload */ SELECT payload FROM dead_letters WHERE id = $1";
 
-/// A page is found among the heads alone, which say all that lists are filtered by: however few match, no letter, event or
-/// saga is looked at but those of the page.
+/// A page is found by `letter_heads` alone, which has all filter columns: however few letters match, only the letters, events
+/// and sagas of the page are read.
 pub(super) async fn list(
     client: &Client,
     wanted: ListQuery<'_, DeadLetterFilter>,
@@ -76,7 +76,7 @@ fn leading(
     }
 }
 
-/// Whether `requeued` is all that letters are filtered by. With another filter it would lead to each of its heads one by one.
+/// Whether `requeued` is the only filter. With another one its index would be read row by row.
 fn is_alone(wanted: &DeadLetterFilter) -> bool {
     *wanted == DeadLetterFilter { requeued: wanted.requeued, ..DeadLetterFilter::default() }
 }

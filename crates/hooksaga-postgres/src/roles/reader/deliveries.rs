@@ -18,7 +18,7 @@ use hooksaga_store::{
 use std::{collections::BTreeSet, ops::Range};
 use tokio_postgres::Row;
 
-/// Open, and waiting for its subscription: `held`. The last response is looked up for the rows that are shown: the planner
+/// The last but five is `held`: open, and waiting for its subscription. The last response is looked up for the rows that are shown: the planner
 /// puts such a column behind the LIMIT.
 macro_rules! select {
     ($joins:literal) => {
@@ -59,7 +59,7 @@ SELECT id, attempt_at, status::text, response_status, error_code, duration_ms, r
        started_at, callback_url, retry_at
 FROM webhook_delivery_jobs WHERE saga_id = $1 ORDER BY attempt_at";
 
-/// Another tenant's subscription is one that does not exist, and takes no longer.
+/// A subscription of another tenant looks like one that does not exist, and takes no longer.
 const OWN_SUBSCRIPTION: &str = "/* reader.own_subscription */
 SELECT 1 FROM subscriptions WHERE id = $1 AND tenant = $2";
 
@@ -119,7 +119,7 @@ const fn select(wanted: &DeliveryFilter) -> &'static str {
     if by_event(wanted) { SELECT } else { SELECT_FROM_SAGAS }
 }
 
-/// Statuses that few sagas have at a time, or that an index has.
+/// Whether a filter by these statuses is selective: few sagas have them at a time, or an index has them.
 fn leads_by_itself(statuses: &BTreeSet<SagaStatus>) -> bool {
     !statuses.is_empty() && !statuses.contains(&SagaStatus::Completed)
 }
@@ -316,7 +316,7 @@ pub(super) async fn of_event(client: &Client, id: EventId) -> DbResult<Vec<Deliv
     client.query(&statement, &[&id.0]).await?.iter().map(delivery).collect()
 }
 
-/// Those of these ids that are there.
+/// The deliveries with these ids that exist.
 pub(super) async fn of_ids(client: &Client, scope: &TenantScope, ids: &[SagaId]) -> DbResult<Vec<Delivery>> {
     let sql = format!("{SELECT} WHERE s.id = ANY($1) AND ($2::text IS NULL OR sub.tenant = $2)");
     let statement = client.prepare_cached(&sql).await?;

@@ -1,4 +1,4 @@
-//! Events, and what became of them.
+//! Events, and whether they were routed.
 
 use super::{blocks::Listed, deliveries, page};
 use crate::{
@@ -25,7 +25,7 @@ SELECT id, event_type, external_id, correlation_id, created_at, tenant, payload,
 FROM events LEFT JOIN unmatched_events u ON u.event_id = events.id
 WHERE id = $1 AND ($2::text IS NULL OR tenant = $2)";
 
-/// Counted no further.
+/// Counts up to the limit only.
 const FEW: &str = "/* reader.few_events */
 SELECT count(*) <= 5000 FROM (SELECT FROM events WHERE tenant = $1 LIMIT 5001) counted";
 

@@ -35,7 +35,7 @@ SELECT (SELECT count(*) FROM (
             SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Pending'
             ORDER BY lease_until LIMIT 2 * $2::bigint) j WHERE j.subscription_id = $1)";
 
-/// The counters have no response status: it is looked up at the attempt, of which a saga has few.
+/// The counters have no response status: it is looked up in the attempts, of which a saga has few.
 pub(crate) const LAST_FAILURE: &str = "/* reader.last_failure */
 SELECT f.last_saga_id, f.last_error_code, f.last_at,
        (SELECT j.response_status FROM webhook_delivery_jobs j

@@ -1,4 +1,4 @@
-//! How many subscriptions there are in which state, and how many letters are open: counted over a bounded number of rows.
+//! How many subscriptions are in each state, and how many letters are open, counted over a bounded number of rows.
 
 use crate::{error::DbResult, roles::rows::count};
 use deadpool_postgres::Client;

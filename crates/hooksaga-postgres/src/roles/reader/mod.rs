@@ -39,9 +39,9 @@ pub(crate) use deliveries::attempt;
 pub(crate) struct ReaderSql {
     lists: RolePool,
     line: QueryQueue,
-    /// What the metrics show keeps one of the connections for lists: however slow those are, alerts have what they need.
+    /// The metrics have one of the connections for themselves: however slow lists are, alerts have their metrics.
     watch: QueryQueue,
-    /// For readiness, which waits behind no list.
+    /// For readiness, which waits for no list.
     prompt: RolePool,
 }
 
@@ -234,7 +234,7 @@ fn newest(select: &str, id: &str, filter: &Filter) -> String {
     format!("{select} {} ORDER BY {id} DESC LIMIT ${number}", filter.where_clause())
 }
 
-/// The page of rows of which there is one more than `limit` if there is more.
+/// Makes a page from the rows; there is one more than `limit` if there are more.
 fn cut<T>(rows: &[Row], limit: usize, read: fn(&Row) -> DbResult<T>) -> DbResult<Page<T>> {
     let items = rows.iter().take(limit).map(read).collect::<DbResult<Vec<T>>>()?;
     let next = match rows.len() > limit {

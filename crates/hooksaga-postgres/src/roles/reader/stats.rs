@@ -1,4 +1,4 @@
-//! How much waits at each stage, and what ended per minute.
+//! How much waits at each stage, and how many deliveries ended per minute.
 
 use super::{counts, tenant_stats};
 use crate::{

@@ -40,7 +40,7 @@ SELECT
     least((SELECT count(*) FROM waiting WHERE NOT deliverable)
           + (SELECT count(*) FROM open_jobs WHERE NOT deliverable), $2::bigint)";
 
-/// The earliest saga of each subscription is one look.
+/// The earliest saga of each subscription is one lookup.
 pub(super) const OLDEST_DUE: &str = "/* reader.tenant_oldest_due */
 SELECT now(), coalesce((extract(epoch FROM now() - min(s.next_attempt_at)) * 1000000)::bigint, 0)
 FROM subscriptions m CROSS JOIN LATERAL (

@@ -14,7 +14,7 @@ pub(crate) const NEXT: &str = "/* redrives.next_catch_up */
 SELECT id, subscription_id, since, until, after_at, after_id, now()
 FROM catch_ups WHERE next_at <= now() ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED";
 
-/// One that lies further ahead than it can counts as due.
+/// A time that lies further ahead than a right clock can have put it counts as due.
 pub(crate) const NEXT_STRANDED: &str = "/* redrives.next_stranded_catch_up */
 SELECT id, subscription_id, since, until, after_at, after_id, now()
 FROM catch_ups WHERE next_at > now() + $1::bigint * interval '1 microsecond'

@@ -48,7 +48,7 @@ ON CONFLICT DO NOTHING
 RETURNING id, event_id"
 );
 
-/// Whom a scan is for.
+/// The subscription that a scan is for.
 pub(super) async fn read(transaction: &Transaction<'_>, id: SubscriptionId) -> DbResult<Option<Recipient>> {
     let statement = transaction.prepare_cached(SUBSCRIPTION).await?;
     let Some(row) = transaction.query_opt(&statement, &[&id.0]).await? else { return Ok(None) };
@@ -62,7 +62,7 @@ pub(super) async fn read(transaction: &Transaction<'_>, id: SubscriptionId) -> D
     }))
 }
 
-/// Scans the next events of a span, and makes the sagas that are missing.
+/// Scans the next events of a span, and inserts the missing sagas.
 pub(super) async fn scan(
     transaction: &Transaction<'_>,
     recipient: &Recipient,

@@ -39,7 +39,7 @@ const TAKE_TURN: &str = "/* redrives.take_turn */ SELECT pg_advisory_xact_lock(7
 const TENANT_OF: &str = "/* redrives.tenant_of */
 SELECT tenant, active AND verified FROM subscriptions WHERE id = $1 AND deleted_at IS NULL";
 
-/// Later letters are not part of it: deliveries that it sends again may fail again, and it might never end.
+/// Later letters are not part of it: deliveries that it sends again may fail again, and then it might never end.
 const START: &str = concat!(
     "/* redrives.start */
 INSERT INTO redrives (tenant, kind, subscription_id, event_type, final_error_code, since, until, started_by_key,
@@ -60,7 +60,7 @@ RETURNING ",
 const STATUS: &str = "/* redrives.status */
 SELECT status FROM redrives WHERE id = $1 AND ($2::text IS NULL OR tenant = $2)";
 
-/// The one that has waited longest, of those that nobody works on.
+/// The redrive that has waited longest, of those that no process works on.
 pub(crate) const NEXT: &str = "/* redrives.next */
 SELECT id, tenant, kind, subscription_id, event_type, final_error_code, since, until, after_at, after_id, now()
 FROM redrives WHERE status = 'running' ORDER BY updated_at LIMIT 1 FOR UPDATE SKIP LOCKED";

@@ -1,4 +1,4 @@
-//! `router_worker`: makes one saga per event and matching subscription.
+//! `router_worker`: inserts one saga per event and matching subscription.
 
 pub(crate) mod statements;
 

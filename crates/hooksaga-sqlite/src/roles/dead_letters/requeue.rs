@@ -9,7 +9,7 @@ use hooksaga_store::{
 use rusqlite::{OptionalExtension, Row, named_params};
 use std::collections::HashMap;
 
-/// Whether the janitor has begun to remove the event `e`: what is left of it is not sent again.
+/// Whether the janitor has begun to remove the event `e`: then nothing of it is sent again.
 macro_rules! is_going {
     () => {
         "EXISTS (SELECT 1 FROM removals AS r WHERE r.kind = 'event' AND r.subject_id = e.id)"

@@ -1,4 +1,4 @@
-//! History as it is archived.
+//! Reads history for the archive.
 
 use crate::{
     error::DbResult,

@@ -107,7 +107,7 @@ fn next_minute(tx: &Tx<'_>, open: &std::ops::Range<Timestamp>) -> DbResult<Optio
     Ok(tx.prepare(NEXT_MINUTE)?.query_row(range, |row| rows::time(row, 0)).optional()?)
 }
 
-/// Makes the totals of the next minute that has counts. Returns whether there was one.
+/// Computes the totals of the next minute that has counts. Returns whether there was one.
 fn sum_minute(tx: &Tx<'_>, progress: &mut CountProgress) -> DbResult<bool> {
     let Some(open) = progress.open_minutes(tx.now) else { return Ok(false) };
     let next = next_minute(tx, &open)?;

@@ -1,8 +1,8 @@
 //! Events with very many deliveries: their deliveries are removed some at a time.
 //!
-//! The first step decides about the whole event and lists it in `removals`, where it stays until it is gone. Nobody makes a
-//! saga of an event that is listed, so later steps only read the sagas that they remove. The cost of a step does not
-//! depend on how many there are.
+//! The first step decides about the whole event and lists it in `removals`, where it stays until it is removed. No saga of a
+//! listed event is created, so later steps only read the sagas that they remove. The cost of a step does not depend on the
+//! number of sagas.
 
 use super::{DELETE_EVENT, DELETE_UNMATCHED, MARK, UNMARK, clock, delete_saga, remains};
 use crate::{error::DbResult, roles::rows, session::Tx};
@@ -22,7 +22,7 @@ SELECT g.id, g.subscription_id, g.generation, g.status, g.updated_at, d.created_
  WHERE g.event_id = ?1 AND (g.subscription_id, g.generation) > (?2, ?3)
  ORDER BY g.subscription_id, g.generation LIMIT ?4";
 
-/// Before the first place of this scan there may be sagas that were made before the event was listed.
+/// Before the first place of this scan there may be sagas that were created before the event was listed.
 pub(super) const HAS_SAGAS: &str = "/* janitor.has_sagas */
 SELECT 1 FROM webhook_delivery_sagas INDEXED BY uniq_saga_event_subscription WHERE event_id = ?1 LIMIT 1";
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 const CLOCK: &str = "/* janitor.clock */
 SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 
-/// By the index of creation times, which has the ids in order too; from where the scan is, and no more than asked for.
+/// Scans the index of creation times, in which the ids are in order too, from the current position, up to a limit.
 const OLD_EVENTS: &str = "/* janitor.old_events */
 SELECT id, created_at FROM events INDEXED BY idx_event_created
  WHERE created_at >= ?1 AND created_at <= ?2 AND (created_at > ?1 OR id > ?3)
@@ -39,7 +39,7 @@ SELECT e.created_at, EXISTS (SELECT 1 FROM unrouted_events WHERE event_id = e.id
   LEFT JOIN webhook_delivery_sagas AS g INDEXED BY uniq_saga_event_subscription ON g.event_id = e.id
  WHERE e.id = ?1 GROUP BY e.id";
 
-/// An event of which some sagas went before is listed already.
+/// An event of which some sagas were removed before is listed already.
 const MARK: &str = "/* janitor.mark */
 INSERT INTO removals (kind, subject_id) VALUES ('event', ?1) ON CONFLICT DO NOTHING";
 

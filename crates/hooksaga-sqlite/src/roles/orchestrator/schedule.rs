@@ -66,7 +66,7 @@ SELECT subscription_id, count(*) FROM (
     SELECT j.subscription_id FROM finished_jobs AS q CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id
 ) GROUP BY subscription_id";
 
-/// A heartbeat that lies ahead, because the clock was set back since, is as far from now as an old one.
+/// A heartbeat that lies ahead, because the clock was set back since, counts as one that lies as far back.
 const WORKERS: &str = "/* orchestrator.workers */
 SELECT count(*) FILTER (WHERE silence < ?2), coalesce(sum(slots) FILTER (WHERE silence < ?2), 0), max(silence)
   FROM (SELECT slots, abs(?1 - seen_at) AS silence FROM workers) WHERE silence < ?3";

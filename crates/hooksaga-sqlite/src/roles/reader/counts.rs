@@ -1,4 +1,5 @@
-//! What ended per hour and minute: from the janitor's sums as far as they go, and from the counts of minutes after that.
+//! How many deliveries ended per hour and minute: from the janitor's sums as far as they reach, and from the counts per minute
+//! after that.
 
 use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_saga::{SubscriptionId, Timestamp};

@@ -38,8 +38,8 @@ const ONE: &str = concat!(
     " WHERE d.id = ?1 AND (?2 IS NULL OR e.tenant = ?2)"
 );
 
-/// A page is found among the heads alone, which say all that lists are filtered by: however few match, no letter, event or
-/// saga is looked at but those of the page.
+/// A page is found by `letter_heads` alone, which has all filter columns: however few letters match, only the letters, events
+/// and sagas of the page are read.
 pub(super) fn list(
     tx: &Tx<'_>,
     scope: &TenantScope,
@@ -70,7 +70,7 @@ pub(super) fn list(
     Ok(Page::cut(letters, request.limit, |letter| letter.id.0))
 }
 
-/// Whether `requeued` is all that letters are filtered by. With another filter it would lead to each of its heads one by one.
+/// Whether `requeued` is the only filter. With another one its index would be read row by row.
 fn is_alone(wanted: &DeadLetterFilter) -> bool {
     let alone = DeadLetterFilter { requeued: wanted.requeued, ..DeadLetterFilter::default() };
     wanted.requeued.is_some() && *wanted == alone

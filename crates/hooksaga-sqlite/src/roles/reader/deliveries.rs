@@ -67,7 +67,7 @@ const BY_EVENT: Source = Source {
     ..LIST
 };
 
-/// Another tenant's subscription is one that does not exist, and takes no longer.
+/// A subscription of another tenant looks like one that does not exist, and takes no longer.
 const OWN_SUBSCRIPTION: &str =
     "/* reader.own_subscription */ SELECT 1 FROM subscriptions WHERE id = ?1 AND tenant = ?2";
 
@@ -93,7 +93,7 @@ SELECT id, attempt_at, status, response_status, error_code, duration_ms, respons
        started_at, callback_url, retry_at
   FROM webhook_delivery_jobs WHERE saga_id = ?1 ORDER BY attempt_at";
 
-/// Of the deliveries that are shown only: as a column it would be looked up for every row that is sorted.
+/// Only for the deliveries of the page: as a column of the list it would be looked up for every row that is sorted.
 const LAST_RESPONSE: &str = "/* reader.last_response */
 SELECT response_status FROM webhook_delivery_jobs INDEXED BY uniq_job_saga_attempt
  WHERE saga_id = ?1 AND response_status IS NOT NULL ORDER BY attempt_at DESC LIMIT 1";
@@ -174,7 +174,7 @@ fn add_last_responses(tx: &Tx<'_>, deliveries: &mut [Delivery]) -> DbResult<()> 
     Ok(())
 }
 
-/// Statuses that few sagas have at a time, or that an index has.
+/// Whether a filter by these statuses is selective: few sagas have them at a time, or an index has them.
 fn leads_by_itself(statuses: &BTreeSet<SagaStatus>) -> bool {
     !statuses.is_empty() && !statuses.contains(&SagaStatus::Completed)
 }
@@ -269,7 +269,7 @@ pub(super) fn detail(tx: &Tx<'_>, scope: &TenantScope, id: SagaId) -> DbResult<O
     Ok(Some(DeliveryDetail { delivery, attempts: rows::all(tx, ATTEMPTS, [id.0], attempt)? }))
 }
 
-/// Those of these ids that are there.
+/// The deliveries with these ids that exist.
 pub(super) fn of_ids(tx: &Tx<'_>, scope: &TenantScope, ids: &[SagaId]) -> DbResult<Vec<Delivery>> {
     let mut one = tx.prepare(ONE)?;
     let mut found = Vec::with_capacity(ids.len());
@@ -280,7 +280,7 @@ pub(super) fn of_ids(tx: &Tx<'_>, scope: &TenantScope, ids: &[SagaId]) -> DbResu
     Ok(found)
 }
 
-/// Without its last response.
+/// A delivery without its last response.
 fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
     Ok(Delivery {
         saga_id: SagaId(row.get(0)?),

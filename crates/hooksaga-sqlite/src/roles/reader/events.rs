@@ -27,7 +27,7 @@ const LIST: Source = Source {
 /// For one tenant's events: its index has the ids in order, too.
 const OF_TENANT: Source = Source { from: "events AS e INDEXED BY idx_event_tenant", ..LIST };
 
-/// Counted no further.
+/// Counts up to the limit only.
 const FEW: &str = "/* reader.few_events */
 SELECT count(*) <= 20000 FROM (SELECT 1 FROM events INDEXED BY idx_event_tenant WHERE tenant = ?1 LIMIT 20001)";
 

@@ -9,7 +9,7 @@ use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{FailingEndpoint, FailingEndpoints, TenantScope};
 use rusqlite::{Result, Row};
 
-/// Those that fail. Leaves deleted subscriptions out: nobody can fix their endpoints.
+/// The failing endpoints. Leaves out deleted subscriptions: nobody can fix their endpoints.
 macro_rules! failing {
     () => {
         "

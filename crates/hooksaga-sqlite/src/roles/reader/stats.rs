@@ -1,4 +1,4 @@
-//! How much waits at each stage, and what ended per minute. Nothing here reads finished rows.
+//! How much waits at each stage, and how many deliveries ended per minute. Nothing here reads finished rows.
 
 use super::counts;
 #[cfg(feature = "test-support")]

@@ -16,7 +16,7 @@ pub(super) const NEXT: &str = "/* redrives.next_catch_up */
 SELECT id, subscription_id, since, until, after_at, after_id, next_at
   FROM catch_ups WHERE next_at <= ?1 ORDER BY next_at LIMIT 1";
 
-/// One that lies further ahead than it can counts as due.
+/// A time that lies further ahead than a right clock can have put it counts as due.
 pub(super) const NEXT_STRANDED: &str = "/* redrives.next_stranded_catch_up */
 SELECT id, subscription_id, since, until, after_at, after_id, next_at
   FROM catch_ups WHERE next_at > ?1 ORDER BY next_at LIMIT 1";

@@ -8,7 +8,7 @@ use crate::{
 use hooksaga_saga::{EventId, SubscriptionId};
 use hooksaga_store::{EventSpan, MissedEvents, PastEvent, Recipient, StepLimits, Trace};
 
-/// By the index of creation times, which has the ids in order too; from where the scan is, and no more than asked for.
+/// Scans the index of creation times, in which the ids are in order too, from the current position, up to a limit.
 pub(crate) const NEXT_EVENTS: &str = concat!(
     "/* redrives.next_events */
 SELECT e.id, e.created_at, e.tenant, e.event_type, e.correlation_id,
@@ -25,7 +25,7 @@ SELECT e.id, e.created_at, e.tenant, e.event_type, e.correlation_id,
 const SUBSCRIPTION: &str = "/* redrives.subscription_to_walk_for */
 SELECT tenant, event_type, active, verified, max_retry_limit FROM subscriptions WHERE id = ?1 AND deleted_at IS NULL";
 
-/// Whom a scan is for.
+/// The subscription that a scan is for.
 pub(super) fn read(tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Option<Recipient>> {
     let found = rows::all(tx, SUBSCRIPTION, [id.0], |row| {
         Ok(Recipient {
