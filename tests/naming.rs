@@ -102,7 +102,7 @@ const STORES: [&str; 16] = [
     "worker",
 ];
 /// Constants that hold a part of a statement.
-const PARTS: [&str; 3] = ["IN_PROGRESS", "IN_PROGRESS_IDS", "WAITING_IDS"];
+const PARTS: [&str; 4] = ["IN_PROGRESS", "IN_PROGRESS_IDS", "WAITING_IDS", "WAITING_IDS_OF_TENANT"];
 
 /// The constants of this code that begin as a statement does, without a tag.
 fn untagged(code: &str) -> Vec<String> {

@@ -99,10 +99,11 @@ async fn a_limit_on_files_under_postgres_is_told_and_recovered_from() {
     let postgres = tokio::task::block_in_place(PostgresServer::start);
     let installation = Installation::on_server(&postgres.url());
     let (server, _receiver, first) = delivering(&installation).await;
+    let warnings = loud(&server);
     // As large as a file of the log.
     postgres.limit_files(Some(16 << 20));
     use_up(&server.api(), "nobody.wants.it").await;
-    let (mut accepted, refused) = post_meanwhile(&server).await;
+    let (mut accepted, refused) = post_since(&server, warnings).await;
     assert!(refused > 5, "{refused} refused");
     says_that_the_disk_is_full(&server, first, &mut accepted).await;
     postgres.limit_files(None);

@@ -34,7 +34,12 @@ fn loud(server: &Server) -> usize {
 /// Posts all the time while something is missing, until posts have been refused for a while. Each post is stored or refused
 /// with 503 and a hint; the ids of those that were stored, and how many were refused.
 async fn post_meanwhile(server: &Server) -> (Vec<i64>, usize) {
-    let (began, before) = (Instant::now(), loud(server));
+    post_since(server, loud(server)).await
+}
+
+/// The same where it may have said before what is missing: the number of its warnings then.
+async fn post_since(server: &Server, before: usize) -> (Vec<i64>, usize) {
+    let began = Instant::now();
     let (mut stored, mut refused, mut first) = (Vec::new(), 0, None);
     while first.is_none_or(|first: Instant| first.elapsed() < MISSING) {
         assert!(first.is_some() || began.elapsed() < PATIENCE, "nothing is missing: {} stored", stored.len());
